@@ -1,0 +1,87 @@
+"""Lanes: one strand of control each, named by where it was spawned and not by when it ran."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextvars import ContextVar
+from hashlib import blake2b
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_agent_replay.boundary.session import Crossing, Session
+
+ROOT = "main"
+"""Path of a run's first lane."""
+
+LONGEST_PATH = 400
+"""A longer path, in characters, has its beginning replaced by a digest, so that lanes that spawn lanes
+for ever keep names of a bounded length."""
+
+
+class Lane:
+    """One strand of control in a run: a task, a thread, a pool item, the inside of a crossing.
+
+    Counters belong to the lane, so what one lane does never shifts the ordinals of another.
+    """
+
+    __slots__ = ("__weakref__", "_ordinals", "_spawned", "beneath", "enter", "how", "mark", "name", "number", "parent", "path", "session")
+
+    def __init__(
+        self, session: Session, parent: Lane | None = None, how: str = "", name: str = ROOT, number: int = 0
+    ) -> None:
+        self.session = session
+        self.parent = parent
+        self.how = how
+        """task, thread, pool, call or process; empty for the root."""
+        self.name = name
+        """Qualified name of what was spawned."""
+        self.number = number
+        """How-manyth of this how and name under the parent."""
+        self.path = ROOT if parent is None else _path(parent.path, how, name, number)
+        self.beneath: Crossing | None = None if parent is None else parent.beneath
+        """The wire crossing that this lane runs beneath: nothing here is a crossing of its own."""
+        self.enter: Callable[[], Callable[[], None]] | None = None
+        """Makes the telemetry of this lane current, and gives what undoes it; None for nothing to do."""
+        self.mark: object = None
+        """Free for the session."""
+        self._ordinals: defaultdict[str, Iterator[int]] = defaultdict(count)
+        self._spawned: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(count)
+
+    def ordinal(self, key: str) -> int:
+        """How-manyth crossing of this key in this lane, from 0; each call counts."""
+        return next(self._ordinals[key])
+
+    def spawn(self, how: str, name: str) -> Lane:
+        """A new lane below this one. Called when the parent spawns, not when the child starts."""
+        return Lane(self.session, self, how, name, next(self._spawned[how, name]))
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.path}>"
+
+
+def _path(parent: str, how: str, name: str, number: int) -> str:
+    path = f"{parent}/{how}:{name}#{number}"
+    if len(path) <= LONGEST_PATH:
+        return path
+    return f"~{blake2b(parent.encode('utf-8', 'replace'), digest_size=12).hexdigest()}/{how}:{name[:200]}#{number}"
+
+
+LANE: ContextVar[Lane | None] = ContextVar("otel_agent_replay_lane", default=None)
+"""The lane of the running code; None where there is none in this context."""
+
+process_root: Lane | None = None
+"""The lane of code that has no context: the whole process is one run, recorded or replayed."""
+
+
+def current() -> Lane | None:
+    """The lane of the calling code, or None where it belongs to no run."""
+    return LANE.get() or process_root
+
+
+def set_process_root(lane: Lane | None) -> None:
+    """Make the whole process belong to the run of `lane`, or to none."""
+    global process_root  # noqa: PLW0603 (one process, one root)
+    process_root = lane

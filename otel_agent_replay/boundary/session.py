@@ -1,0 +1,249 @@
+"""What a boundary asks, and the two short drivers that carry a crossing out.
+
+What happens at a crossing is decided once, by the generator `cross`; it does no input or output. It yields
+the steps that need some, and a synchronous or an asynchronous driver performs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
+
+from otel_agent_replay.boundary.lanes import LANE, Lane
+from otel_agent_replay.recording.values import Attribute, Ended, Kind, Outcome, Raised, Returned
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from otel_agent_replay.recording.values import End, Note, WireHead, WireRequest
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Call:
+    """A call through a boundary, as the program makes it."""
+
+    kind: Kind
+    key: str
+    """What the boundary is called, such as ``tool:search_policy``; never holds data."""
+    input: object = None
+    """What it was called with; the session encodes it."""
+    wire: bool = False
+    """Answered at the wire: the code beneath runs in a replay too, and its HTTP attempts are served."""
+    name: str = ""
+    """Span name; the key where empty."""
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    """Semantic attributes known before the call."""
+    types: tuple[type, ...] = ()
+    """Classes that a recorded value may come back as."""
+
+
+class Turn(Protocol):
+    """A completion that waits for its place in the order that the program observes."""
+
+    def wait(self) -> None:
+        """Block this thread until it is its turn. Raises DivergenceError where that can never be."""
+
+    async def wait_async(self) -> None:
+        """The same for a coroutine; may raise CancelledError as any await may."""
+
+
+class Exchange(Protocol):
+    """One HTTP attempt beneath a wire crossing."""
+
+    answer: Answer | None
+    """What to serve instead of going live; None while recording."""
+
+    def head(self, head: WireHead) -> None:
+        """Recording: the response has begun."""
+
+    def chunk(self, data: bytes) -> None:
+        """Recording: the transport gave this much of the body, content coding undone."""
+
+    def end(self, how: End, error: BaseException | None = None) -> None:
+        """The body is finished, left or broken, or no response came. Later calls change nothing."""
+
+    def chunk_turn(self, index: int) -> Turn | None:
+        """What to wait for before chunk `index` is handed on; None for nothing."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A recorded response to serve."""
+
+    head: WireHead | None
+    """None where no response came: `error` is to be raised."""
+    chunks: list[bytes]
+    error: BaseException | None
+    """Raised after the last chunk, or instead of a response."""
+    left: bool = False
+    """The recorded reader stopped before the end: reading on is a divergence, which `past_end` raises."""
+
+
+class Crossing(Protocol):
+    """One call through a boundary, while it lasts."""
+
+    lane: Lane
+    """The lane of the code beneath."""
+    answer: Outcome | None
+    """The recorded outcome; None where the call is to be performed."""
+
+    def attempt(self, request: WireRequest) -> Exchange:
+        """A wire crossing sends this. Raises DivergenceError where the recording has no such request."""
+
+    def describe(self, attributes: Mapping[str, Attribute]) -> None:
+        """Add semantic attributes, payload-free, learned from the response."""
+
+    def turn(self, outcome: Outcome) -> Turn | None:
+        """What to wait for before the program sees `outcome`; None for nothing."""
+
+    def close(self, outcome: Outcome) -> None:
+        """The program sees `outcome` now. A stream of a wire crossing may still be open."""
+
+    def item(self, outcome: Outcome) -> None:
+        """Recording: a generator behind this crossing gave an item, ended or raised."""
+
+    def recorded_items(self) -> list[Outcome]:
+        """Replaying: what the generator gave, its end or error last."""
+
+    def past_end(self) -> BaseException:
+        """The divergence of reading a stream past the point where the recorded reader left it."""
+
+
+class Session(Protocol):
+    """Decides what happens at each boundary: record it, or answer it."""
+
+    replaying: bool
+    order: Order
+
+    def open(self, lane: Lane, call: Call) -> Crossing:
+        """Begin a crossing. Raises DivergenceError where it can have no answer."""
+
+    def read(self, lane: Lane, source: str, frame: FrameType, real: Callable[[], T]) -> T:
+        """A cheap reading of the world (clock, entropy, pid), made by the code in `frame`.
+
+        `source` names what is read, such as ``clock:time.time``; the value is an int, float, str or bytes.
+        """
+
+    def environment(self, name: str, value: str | None) -> str | None:
+        """An environment variable is read: what the program is to get. `value` is what is really there."""
+
+    def slept(self, lane: Lane, seconds: float) -> None:
+        """Replaying: let the virtual clock of this lane pass over a sleep that took no time."""
+
+    def note(self, note: Note) -> None:
+        """Add a line to the capture manifest."""
+
+
+class Order(Protocol):
+    """The order in which completions reach the program. Implemented in `boundary.order`."""
+
+    def turn(self, lane: Lane, key: str, ordinal: int) -> Turn | None:
+        """What a completion of this lane, key and ordinal has to wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Step: carry out the call, in this lane."""
+
+    lane: Lane
+
+
+Step: TypeAlias = Perform | Turn
+Script: TypeAlias = Generator[Step, Outcome, Outcome]
+
+
+def cross(crossing: Crossing) -> Script:
+    """One crossing, decided once for both colours."""
+    outcome = crossing.answer
+    if outcome is None:
+        outcome = yield Perform(crossing.lane)
+    turn = crossing.turn(outcome)
+    if turn is not None:
+        waited = yield turn
+        if isinstance(waited, Raised):
+            outcome = waited
+    crossing.close(outcome)
+    return outcome
+
+
+def run(script: Script, perform: Callable[[], object]) -> Outcome:
+    """Drive a script with a synchronous call."""
+    try:
+        step = next(script)
+        while True:
+            if isinstance(step, Perform):
+                token = LANE.set(step.lane)
+                leave = step.lane.enter() if step.lane.enter is not None else None
+                try:
+                    outcome = attempt(perform)
+                finally:
+                    LANE.reset(token)
+                    if leave is not None:
+                        leave()
+            else:
+                outcome = attempt(step.wait)
+            step = script.send(outcome)
+    except StopIteration as finished:
+        return cast("Outcome", finished.value)
+
+
+async def run_async(script: Script, perform: Callable[[], Awaitable[object]]) -> Outcome:
+    """Drive a script with an awaitable call."""
+    try:
+        step = next(script)
+        while True:
+            if isinstance(step, Perform):
+                token = LANE.set(step.lane)
+                leave = step.lane.enter() if step.lane.enter is not None else None
+                try:
+                    outcome = await attempt_async(perform)
+                finally:
+                    LANE.reset(token)
+                    if leave is not None:
+                        leave()
+            else:
+                outcome = await attempt_async(step.wait_async)
+            step = script.send(outcome)
+    except StopIteration as finished:
+        return cast("Outcome", finished.value)
+
+
+def attempt(perform: Callable[[], object]) -> Outcome:
+    """Call, and turn whatever happens into a value. Everything is caught: `settle` raises it again."""
+    try:
+        return Returned(perform())
+    except StopIteration:
+        return Ended()
+    except BaseException as error:  # noqa: BLE001 (an outcome is a value)
+        return Raised(error)
+
+
+async def attempt_async(perform: Callable[[], Awaitable[object]]) -> Outcome:
+    """The same for an awaitable; a cancellation is an outcome too."""
+    try:
+        return Returned(await perform())
+    except StopAsyncIteration:
+        return Ended()
+    except BaseException as error:  # noqa: BLE001 (an outcome is a value)
+        return Raised(error)
+
+
+def settle(outcome: Outcome, end: type[Exception] = StopIteration) -> object:
+    """Return or raise, as the outcome says."""
+    if isinstance(outcome, Returned):
+        return outcome.value
+    if isinstance(outcome, Raised):
+        try:
+            raise outcome.error
+        finally:
+            del outcome  # no reference cycle through the traceback
+    raise end
+
+
+def was_cancelled(outcome: Outcome) -> bool:
+    """Whether the caller was cancelled while the call lasted."""
+    return isinstance(outcome, Raised) and isinstance(outcome.error, asyncio.CancelledError)

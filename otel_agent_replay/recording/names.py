@@ -1,0 +1,52 @@
+"""The names that a recording is written under: frames, attributes, and their version.
+
+A dotted attribute name of ours stands here and nowhere else in the package; `schemas/attributes.yaml` is
+the registry that a test holds it to.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+SCHEMA_VERSION = 1
+"""The version of everything written below; readers refuse a higher one."""
+
+SCOPE = "otel_agent_replay"
+"""Name of our instrumentation scope."""
+
+
+class FrameKind(StrEnum):
+    """What a frame in the spool holds; each frame is one OTLP span."""
+
+    RUN_START = "run.start"
+    """A run began: its entry and its world. Same span id as RUN."""
+    RUN = "run"
+    """A run ended: all of RUN_START, and how it ended."""
+    CROSSING_START = "crossing.start"
+    """A crossing was asked for: its input. Same span id as CROSSING."""
+    CROSSING = "crossing"
+    """A crossing ended: all of CROSSING_START, and its outcome."""
+    READINGS = "readings"
+    """Packed readings, order events and notes since the previous frame."""
+    CONTENTS = "contents"
+    """Pieces of content by digest, before any frame that refers to them."""
+
+
+FRAME = "agent_replay.frame"
+SCHEMA = "agent_replay.schema"
+RUN_SPAN = "agent_replay.run"
+"""Span id (16 hex digits) of the run's entry; with the trace id it is the run's id."""
+LANE = "agent_replay.lane"
+KEY = "agent_replay.key"
+ORDINAL = "agent_replay.ordinal"
+KIND = "agent_replay.kind"
+SEQ = "agent_replay.seq"
+"""Place of a completion in the order that the program saw; absent where it never completed."""
+END = "agent_replay.end"
+PAYLOAD = "agent_replay.payload"
+PAYLOAD_LENGTH = "agent_replay.payload.length"
+PAYLOAD_DIGEST = "agent_replay.payload.digest"
+CONTENT_PREFIX = "agent_replay.content."
+"""Followed by a digest of 32 hex digits; the value is the piece."""
+CONTENT_BINARY_PREFIX = "agent_replay.content64."
+"""The same for a piece that is not UTF-8: the value is its base64."""

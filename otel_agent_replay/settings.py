@@ -1,0 +1,82 @@
+"""Settings: the environment, read once. Everything below the assembly takes arguments.
+
+Each constant is an environment variable that `opentelemetry-instrument` also offers as a flag
+(``OTEL_AGENT_REPLAY_HOME`` as ``--agent_replay_home``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OTEL_AGENT_REPLAY_HOME = "OTEL_AGENT_REPLAY_HOME"
+"""Directory of local state: the spool, the embedded store, keys. Default: the user's state directory."""
+
+OTEL_AGENT_REPLAY_DSN = "OTEL_AGENT_REPLAY_DSN"
+"""The store: ``chdb://PATH`` (embedded; the default, under the home) or ``clickhouse://HOST:PORT/DATABASE``."""
+
+OTEL_AGENT_REPLAY_MODE = "OTEL_AGENT_REPLAY_MODE"
+"""``record`` (the default under `opentelemetry-instrument`) or ``off``."""
+
+OTEL_AGENT_REPLAY_ENVIRONMENT = "OTEL_AGENT_REPLAY_ENVIRONMENT"
+"""Names, separated by commas, of environment variables whose values are recorded and answered in a replay.
+Default: none. Credentials are always recorded by name only."""
+
+OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
+"""``auto`` (default: completions are held back while one run owns the process), ``strict`` or ``observed``."""
+
+OTEL_AGENT_REPLAY_NAME = "OTEL_AGENT_REPLAY_NAME"
+"""Name of the run of this process. Default: the script or module."""
+
+MODES = ("record", "off")
+ORDERS = ("auto", "strict", "observed")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment asks for."""
+
+    home: Path
+    dsn: str
+    mode: str
+    environment: tuple[str, ...]
+    order: str
+    name: str
+
+    @property
+    def spool(self) -> Path:
+        """Directory of the spool files."""
+        return self.home / "spool"
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the settings. Raises UsageError, naming the variable, where one has no meaning."""
+    home = Path(environ.get(OTEL_AGENT_REPLAY_HOME) or _default_home()).expanduser().absolute()
+    return Settings(
+        home=home,
+        dsn=environ.get(OTEL_AGENT_REPLAY_DSN) or f"chdb://{home / 'store'}",
+        mode=_choice(environ, OTEL_AGENT_REPLAY_MODE, MODES),
+        environment=tuple(name.strip() for name in environ.get(OTEL_AGENT_REPLAY_ENVIRONMENT, "").split(",") if name.strip()),
+        order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
+        name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
+    )
+
+
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    value = environ.get(name, "").strip().lower() or choices[0]
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}; set it to one of {', '.join(choices)}.")
+    return value
+
+
+def _default_home() -> str:
+    from platformdirs import user_state_dir  # noqa: PLC0415 (only where no home is set)
+
+    return user_state_dir("otel-agent-replay")
