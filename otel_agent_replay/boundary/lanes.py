@@ -6,7 +6,8 @@ from collections import defaultdict
 from contextvars import ContextVar
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING
+from threading import get_ident
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ LONGEST_PATH = 400
 """A longer path, in characters, has its beginning replaced by a digest, so that lanes that spawn lanes
 for ever keep names of a bounded length."""
 
+_serials = count()
+
 
 class Lane:
     """One strand of control in a run: a task, a thread, a pool item, the inside of a crossing.
@@ -27,7 +30,21 @@ class Lane:
     Counters belong to the lane, so what one lane does never shifts the ordinals of another.
     """
 
-    __slots__ = ("__weakref__", "_ordinals", "_spawned", "beneath", "enter", "how", "mark", "name", "number", "parent", "path", "session")
+    __slots__ = (
+        "__weakref__",
+        "_ordinals",
+        "_spawned",
+        "beneath",
+        "enter",
+        "how",
+        "mark",
+        "name",
+        "number",
+        "parent",
+        "path",
+        "serial",
+        "session",
+    )
 
     def __init__(
         self, session: Session, parent: Lane | None = None, how: str = "", name: str = ROOT, number: int = 0
@@ -40,7 +57,9 @@ class Lane:
         """Qualified name of what was spawned."""
         self.number = number
         """How-manyth of this how and name under the parent."""
-        self.path = ROOT if parent is None else _path(parent.path, how, name, number)
+        self.path: str = ROOT if parent is None else child_path(parent.path, how, name, number)
+        self.serial = next(_serials)
+        """How-manyth lane of this process: lanes are spawned in the program's order, so it sorts what runs them."""
         self.beneath: Crossing | None = None if parent is None else parent.beneath
         """The wire crossing that this lane runs beneath: nothing here is a crossing of its own."""
         self.enter: Callable[[], Callable[[], None]] | None = None
@@ -62,7 +81,9 @@ class Lane:
         return f"<Lane {self.path}>"
 
 
-def _path(parent: str, how: str, name: str, number: int) -> str:
+def child_path(parent: str, how: str, name: str, number: int) -> str:
+    """Path of the lane that the lane `parent` spawns as the `number`-th of this how and name."""
+    name = name.replace("/", "%2f")
     path = f"{parent}/{how}:{name}#{number}"
     if len(path) <= LONGEST_PATH:
         return path
@@ -72,16 +93,37 @@ def _path(parent: str, how: str, name: str, number: int) -> str:
 LANE: ContextVar[Lane | None] = ContextVar("otel_agent_replay_lane", default=None)
 """The lane of the running code; None where there is none in this context."""
 
+OUTSIDE = Lane(cast("Session", None), None, "", "outside")
+"""Stands in LANE for code that belongs to no run, whatever the process does: worker threads between two
+items, telemetry exporters, our own callbacks. It has no session; `current` never gives it."""
+
 process_root: Lane | None = None
 """The lane of code that has no context: the whole process is one run, recorded or replayed."""
+
+_root_thread = 0
 
 
 def current() -> Lane | None:
     """The lane of the calling code, or None where it belongs to no run."""
-    return LANE.get() or process_root
+    lane = LANE.get()
+    if lane is None:
+        return process_root
+    return None if lane is OUTSIDE else lane
+
+
+def strand() -> Lane | None:
+    """The lane whose control the calling code is.
+
+    Unlike `current`, a thread that no lane started has none: what such a thread asks of the world may
+    belong to the run, but when it sleeps or wakes is no concern of the run.
+    """
+    lane = LANE.get()
+    if lane is None:
+        return process_root if process_root is not None and get_ident() == _root_thread else None
+    return None if lane is OUTSIDE else lane
 
 
 def set_process_root(lane: Lane | None) -> None:
-    """Make the whole process belong to the run of `lane`, or to none."""
-    global process_root  # noqa: PLW0603 (one process, one root)
-    process_root = lane
+    """Make the whole process belong to the run of `lane`, or to none. Called in the thread that runs it."""
+    global process_root, _root_thread
+    process_root, _root_thread = lane, get_ident()

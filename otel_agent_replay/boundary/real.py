@@ -15,6 +15,8 @@ monotonic = time.monotonic
 """Seconds of a clock that never goes back."""
 perf_counter_ns = time.perf_counter_ns
 """Nanoseconds of the finest clock."""
+thread_time_ns = time.thread_time_ns
+"""Nanoseconds that this thread has run."""
 sleep = time.sleep
 """Wait for so many seconds."""
 urandom = os.urandom

@@ -17,7 +17,7 @@ from otel_agent_replay.recording.values import Attribute, Ended, Kind, Outcome, 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from otel_agent_replay.recording.values import End, Note, WireHead, WireRequest
+    from otel_agent_replay.recording.values import End, Json, Note, WireHead, WireRequest
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class Call:
     """Semantic attributes known before the call."""
     types: tuple[type, ...] = ()
     """Classes that a recorded value may come back as."""
+    allowed: Mapping[str, type] | None = None
+    """The same by name (`codec.ref`), looked up when asked for; it includes `types` then."""
 
 
 class Turn(Protocol):
@@ -81,13 +83,16 @@ class Answer:
     """Raised after the last chunk, or instead of a response."""
     left: bool = False
     """The recorded reader stopped before the end: reading on is a divergence, which `past_end` raises."""
+    parked: Turn | None = None
+    """To be waited for before anything else: the recorded caller was cancelled before a response came, so
+    this is never granted and ends only with the cancellation."""
 
 
 class Crossing(Protocol):
     """One call through a boundary, while it lasts."""
 
     lane: Lane
-    """The lane of the code beneath."""
+    """The lane of the code beneath; its name is the call's key."""
     answer: Outcome | None
     """The recorded outcome; None where the call is to be performed."""
 
@@ -105,6 +110,9 @@ class Crossing(Protocol):
 
     def item(self, outcome: Outcome) -> None:
         """Recording: a generator behind this crossing gave an item, ended or raised."""
+
+    def stream_items(self) -> None:
+        """What this crossing returns is a generator: `close` does not end it, the last `item` does."""
 
     def recorded_items(self) -> list[Outcome]:
         """Replaying: what the generator gave, its end or error last."""
@@ -134,6 +142,9 @@ class Session(Protocol):
     def slept(self, lane: Lane, seconds: float) -> None:
         """Replaying: let the virtual clock of this lane pass over a sleep that took no time."""
 
+    def declare(self, values: dict[str, Json]) -> None:
+        """Add to the declared outcome of the run."""
+
     def note(self, note: Note) -> None:
         """Add a line to the capture manifest."""
 
@@ -143,6 +154,12 @@ class Order(Protocol):
 
     def turn(self, lane: Lane, key: str, ordinal: int) -> Turn | None:
         """What a completion of this lane, key and ordinal has to wait for."""
+
+    def away(self, lane: Lane, *, blocks: bool) -> None:
+        """A call is being performed in `lane`; `blocks` its thread, so that nobody need wait for it."""
+
+    def back(self, lane: Lane, *, blocks: bool) -> None:
+        """The call that `away` told of has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +195,14 @@ def run(script: Script, perform: Callable[[], object]) -> Outcome:
             if isinstance(step, Perform):
                 token = LANE.set(step.lane)
                 leave = step.lane.enter() if step.lane.enter is not None else None
+                order = getattr(step.lane.session, "order", None)
+                if order is not None:
+                    order.away(step.lane, blocks=True)
                 try:
                     outcome = attempt(perform)
                 finally:
+                    if order is not None:
+                        order.back(step.lane, blocks=True)
                     LANE.reset(token)
                     if leave is not None:
                         leave()
@@ -199,9 +221,14 @@ async def run_async(script: Script, perform: Callable[[], Awaitable[object]]) ->
             if isinstance(step, Perform):
                 token = LANE.set(step.lane)
                 leave = step.lane.enter() if step.lane.enter is not None else None
+                order = getattr(step.lane.session, "order", None)
+                if order is not None:
+                    order.away(step.lane, blocks=False)
                 try:
                     outcome = await attempt_async(perform)
                 finally:
+                    if order is not None:
+                        order.back(step.lane, blocks=False)
                     LANE.reset(token)
                     if leave is not None:
                         leave()

@@ -69,6 +69,6 @@ class Divergence:
             lines.append(f"  {self.remedy}")
         return "\n".join(lines)
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """The same as plain data, for ``--report``."""
-        return {**asdict(self), "kind": str(self.kind)}
+        return {**asdict(self), "kind": str(self.kind), "text": str(self)}

@@ -1,1 +1,1 @@
-
+"""Where recordings rest: the spool, read here, and ClickHouse, embedded or as a server."""

@@ -1,0 +1,103 @@
+"""Sessions that answer from recordings: the run that is replayed, and the runs that it begins."""
+
+from __future__ import annotations
+
+from mmap import ACCESS_READ, mmap
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.boundary.lanes import current
+from otel_agent_replay.boundary.order import ReplayGate
+from otel_agent_replay.errors import UnknownRun
+from otel_agent_replay.recording.assemble import assemble
+from otel_agent_replay.recording.frames import Frame, scan
+from otel_agent_replay.replay.answer import ReplaySession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.values import Json, Outcome, Recording
+
+
+def _nothing() -> None:
+    """A replay inside a living process is not ended from within."""
+
+
+class Answers:
+    """The recordings that a replay may answer from, and its sessions.
+
+    Args:
+        recordings: by run id: the run, the process it was begun in, the runs it began.
+        run_id: the run to replay.
+        stop: ends the process where the program cannot.
+    """
+
+    def __init__(self, recordings: Mapping[str, Recording], run_id: str, stop: Callable[[], None] = _nothing) -> None:
+        if run_id not in recordings:
+            raise UnknownRun(run_id, "the recording that was handed over")
+        self._recordings = recordings
+        self._stop = stop
+        self.main = self._session(recordings[run_id])
+        self.sessions = [self.main]
+        within: dict[tuple[str, str, str, int], Recording] = {}
+        for recording in recordings.values():
+            place = recording.run.entry.get("within")
+            if isinstance(place, dict):
+                key = (str(place["run"]), str(place["lane"]), recording.run.name, int(str(place["number"])))
+                within[key] = recording
+        self._within = within
+
+    @classmethod
+    def load(cls, path: Path, run_id: str, stop: Callable[[], None]) -> Answers:
+        """Read what a replaying command has written. Raises OSError, RecordingError."""
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
+        return cls(recordings, run_id, stop)
+
+    def prelude(self) -> ReplaySession | None:
+        """A session for the process that the run was begun in: it answers what importing the program reads."""
+        place = self.main.recording.run.entry.get("within")
+        recording = self._recordings.get(str(place["run"])) if isinstance(place, dict) else None
+        return None if recording is None else self._session(recording)
+
+    def begin(self, name: str, entry: dict[str, Json], parent: tuple[int, int] | None) -> Answering | None:
+        """The recorded run that began at this place; None where there is none, so that its calls diverge."""
+        lane = current()
+        if lane is None or not isinstance(lane.session, ReplaySession):
+            return None
+        session = lane.session
+        number = lane.ordinal(f"run:{name}")
+        path = session.lanes.resolve(lane)
+        recording = self._within.get((session.recording.run.run_id, path or "", name, number))
+        if recording is None:
+            return None
+        begun = self._session(recording)
+        self.sessions.append(begun)
+        return Answering(begun)
+
+    def _session(self, recording: Recording) -> ReplaySession:
+        return ReplaySession(recording, self._gate, self._stop)
+
+    def _gate(self, session: ReplaySession) -> ReplayGate:
+        return ReplayGate(
+            session.place,
+            stuck=self._stop,
+            diverge=session.diverge,
+            departed=session.departed,
+            absent=session.absent,
+        )
+
+
+class Answering:
+    """A run that began inside a replayed one."""
+
+    def __init__(self, session: ReplaySession) -> None:
+        self._session = session
+        self.lane: Lane = session.root
+
+    def declare(self, values: dict[str, Json]) -> None:
+        self._session.declare(values)
+
+    def end(self, outcome: Outcome) -> None:
+        self._session.order.finish()

@@ -1,0 +1,98 @@
+"""The process that is replayed: set up before the program is loaded, judged when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from otel_agent_replay.assembly import patches, stopping
+from otel_agent_replay.assembly.answers import Answers
+from otel_agent_replay.assembly.ending import Ending
+from otel_agent_replay.assembly.handover import VARIABLE, Handover
+from otel_agent_replay.boundary import lanes, real, runs
+from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, DivergenceError
+from otel_agent_replay.replay import expectation
+from otel_agent_replay.replay.report import report
+
+if TYPE_CHECKING:
+    from otel_agent_replay.recording.values import Json
+
+
+def start() -> None:
+    """Make this process the replay that the environment asks for. Raises AgentReplayError, OSError."""
+    path = os.environ.get(VARIABLE)
+    if path is None:
+        return
+    handover = Handover.load(Path(path))
+    if not _take(handover):
+        patches.close_network()
+        return
+    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child))
+    child = Child(handover, answers)
+    session = answers.main
+    if handover.stop_at:
+        session.watch = stopping.at(handover.stop_at)
+    patches.install(session.note, named=session.named_environment())
+    patches.close_network()
+    runs.install(answers)
+    lanes.set_process_root(session.root)
+    child.ending.watch()
+    _current.append(child)
+
+
+_current: list[Child] = []
+
+
+def current() -> Child | None:
+    """The replay that this process is; None where it is none."""
+    return _current[0] if _current else None
+
+
+class Child:
+    """Ends the replay: writes the report for the replaying command."""
+
+    def __init__(self, handover: Handover, answers: Answers) -> None:
+        self.ending = Ending(self._ended)
+        self._handover = handover
+        self.answers = answers
+
+    def _ended(self, outcome: dict[str, Json]) -> None:
+        session = self.answers.main
+        session.order.finish()
+        if session.declared:
+            outcome["declared"] = dict(session.declared)
+        expected = [expectation.parse(text) for text in self._handover.expected]
+        result = report(self.answers.sessions, outcome, expected)
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        written = Path(self._handover.report)
+        draft = written.with_suffix(".draft")
+        values: dict[str, object] = {"report": result.as_json(), "lines": result.lines()}
+        draft.write_text(json.dumps(values), "utf-8")
+        draft.replace(written)
+
+
+def _stop(child: Child) -> NoReturn:
+    """The program cannot end by itself: it is stuck, or swallows divergences for ever."""
+    divergences = child.answers.main.divergences
+    if divergences:
+        child.ending.raised(DivergenceError(divergences[-1]))
+    child.ending.tell()
+    os._exit(EXIT_CANNOT_JUDGE)
+
+
+def _take(handover: Handover) -> bool:
+    """Whether this process is the one to be replayed; the processes that it starts stay offline."""
+    try:
+        with Path(handover.taken).open("x") as mark:
+            mark.write(str(real.getpid()))
+    except FileExistsError:
+        # A launcher that replaces itself by the program (exec) keeps its process id.
+        return Path(handover.taken).read_text() == str(real.getpid())
+    return True
+
+

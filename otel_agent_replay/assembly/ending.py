@@ -1,0 +1,160 @@
+"""How the program of this process ends: exit status, exception, declared outcome, standard output.
+
+Python tells nobody the status of a bare ``raise SystemExit(n)``: only `sys.exit`, `exit`, `quit`, `os._exit`
+and an uncaught exception are seen. Where the status is not known it is left out and never compared.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import sys
+import threading
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from otel_agent_replay.boundary import real
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from otel_agent_replay.recording.values import Json
+
+KEPT_STDOUT = 64 * 1024
+"""So many characters of standard output are kept, to show where two ends differ; all of it is digested."""
+
+
+class Ending:
+    """Watches for the end of this process and tells `ended` once, with what is known of it.
+
+    Args:
+        ended: called at the end, in the process that started, never in a forked child.
+    """
+
+    def __init__(self, ended: Callable[[dict[str, Json]], None]) -> None:
+        self._ended = ended
+        self._pid = real.getpid()
+        self._lock = threading.RLock()
+        self._told = False
+        self._status: int | None = 0
+        self._exception: dict[str, Json] | None = None
+        self._digest = blake2b(digest_size=16)
+        self._length = 0
+        self._kept: list[str] = []
+        self._tee = False
+
+    def watch(self) -> None:
+        """Install the hooks; they call through to what was there."""
+        self._watch_exit()
+        self._watch_exceptions()
+        self._watch_stdout()
+        atexit.register(self.tell)
+
+    def tell(self) -> None:
+        """The process ends now. Later calls, and calls in a forked child, do nothing."""
+        with self._lock:
+            if self._told or real.getpid() != self._pid:
+                return
+            self._told = True
+        self._ended(self.outcome())
+
+    def outcome(self) -> dict[str, Json]:
+        """What is known of the end, so far."""
+        outcome: dict[str, Json] = {"exit_status": self._status}
+        if self._exception is not None:
+            outcome["exception"] = self._exception
+        if self._tee:
+            outcome["stdout"] = {
+                "digest": self._digest.hexdigest(),
+                "length": self._length,
+                "text": "".join(self._kept)[:KEPT_STDOUT],
+            }
+        return outcome
+
+    def raised(self, error: BaseException) -> None:
+        """An exception that nothing caught ends the program."""
+        self._status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        self._exception = describe(error)
+
+    def _watch_exit(self) -> None:
+        leave, leave_now = sys.exit, os._exit  # noqa: SLF001 (its public name)
+
+        def exit_(code: object = None, /) -> NoReturn:
+            if threading.current_thread() is threading.main_thread():
+                self._status = status_of(code)
+            leave(code)  # type: ignore[arg-type]  # as the caller gave it
+
+        def exit_now(status: int) -> NoReturn:
+            if real.getpid() == self._pid:
+                self._status = status
+                self.tell()
+            leave_now(status)
+
+        sys.exit = exit_
+        os._exit = exit_now  # type: ignore[assignment]  # noqa: SLF001
+        for name in ("exit", "quit"):
+            quitter: Any = getattr(builtins, name, None)
+            if quitter is not None:
+                setattr(builtins, name, _Quitter(quitter, self))
+
+    def _watch_exceptions(self) -> None:
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            self.raised(error)
+            before(kind, error, trace)
+
+        sys.excepthook = hook
+
+    def _watch_stdout(self) -> None:
+        stdout: Any = sys.stdout
+        write = getattr(stdout, "write", None)
+        if write is None:
+            return
+
+        def tee(text: str, /) -> int:
+            written: int = write(text)
+            self._digest.update(text.encode("utf-8", "surrogatepass"))
+            if self._length < KEPT_STDOUT:
+                self._kept.append(text)
+            self._length += len(text)
+            return written
+
+        try:
+            stdout.write = tee
+        except AttributeError:
+            return  # a stream that takes no attributes: its text is not compared
+        self._tee = True
+
+    def exiting(self, code: object) -> None:
+        self._status = status_of(code)
+
+
+class _Quitter:
+    """`exit` and `quit` as the `site` module made them, with the status seen."""
+
+    def __init__(self, wrapped: Callable[[object], NoReturn], ending: Ending) -> None:
+        self._wrapped = wrapped
+        self._ending = ending
+
+    def __repr__(self) -> str:
+        return repr(self._wrapped)
+
+    def __call__(self, code: object = None) -> NoReturn:
+        self._ending.exiting(code)
+        self._wrapped(code)
+
+
+def status_of(code: object) -> int:
+    """Exit status of the process for what was given to `sys.exit`."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def describe(error: BaseException) -> dict[str, Json]:
+    """Type and message of an exception."""
+    kind = type(error)
+    return {"type": f"{kind.__module__}:{kind.__qualname__}", "message": str(error)[:2000]}

@@ -1,0 +1,34 @@
+"""What a replaying command hands to the process that it starts: environment variables and two files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+VARIABLE = "OTEL_AGENT_REPLAY_HANDOVER"
+"""Path of the handover file; set only by the replaying command, for its child."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """How a process is to be replayed."""
+
+    recording: str
+    """Path of a spool file that holds the run, and the runs that it began."""
+    run_id: str
+    report: str
+    """Path that the child writes its report to."""
+    expected: tuple[str, ...] = ()
+    stop_at: str = ""
+    taken: str = ""
+    """Path of the file that the first process of the replay creates: the others stay offline."""
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), "utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Handover:
+        """Read what `write` wrote. Raises OSError, ValueError."""
+        values = json.loads(path.read_text("utf-8"))
+        return cls(**{**values, "expected": tuple(values["expected"])})

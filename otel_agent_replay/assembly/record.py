@@ -1,0 +1,149 @@
+"""Record this process: its own run, and the runs that begin inside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.assembly import patches
+from otel_agent_replay.assembly.ending import Ending, describe
+from otel_agent_replay.assembly.signing import sign
+from otel_agent_replay.boundary import lanes, real, runs
+from otel_agent_replay.boundary.order import Gate
+from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.values import End, NoteKind, Note, Raised, Returned, RunRecord
+from otel_agent_replay.replay.record import RecordSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.values import Json, Outcome
+    from otel_agent_replay.settings import Settings
+    from otel_agent_replay.telemetry.recorder import SpoolRecorder
+
+
+class ProcessRecorder:
+    """Records the run of this process, and begins runs inside it.
+
+    Completions are held back only while the process's own run is the only one (`order: auto`).
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        from otel_agent_replay.telemetry import ids, spool, world  # noqa: PLC0415 (only where something is recorded)
+        from otel_agent_replay.telemetry.recorder import SpoolRecorder  # noqa: PLC0415
+
+        self._settings = settings
+        self._writer = spool.SpoolWriter(settings.spool, self._write_failed)
+        self._recorder: Callable[[], SpoolRecorder] = lambda: SpoolRecorder(self._writer)
+        self._world = world
+        self._ids = ids.EntropyIdGenerator()
+        self._lock = threading.RLock()
+        self.session = self._session(
+            RunRecord(
+                trace_id=self._ids.new_trace_id(),
+                span_id=self._ids.generate_span_id(),
+                parent_span_id=0,
+                name=settings.name or _program_name(),
+                started_ns=real.time_ns(),
+                entry={"kind": "process", "argv": list(sys.orig_argv)},
+                world=world.describe_world(settings, os.environ),
+            ),
+            strict=settings.order != "observed",
+        )
+
+    def begin(self, name: str, entry: dict[str, Json], parent: tuple[int, int] | None) -> Recorded | None:
+        """Begin a run at this place in the running one."""
+        lane = lanes.current()
+        if lane is None or not isinstance(lane.session, RecordSession):
+            return None
+        number = lane.ordinal(f"run:{name}")
+        within: dict[str, Json] = {"run": lane.session.run.run_id, "lane": lane.path, "number": number}
+        trace_id, parent_span_id = parent or (self._ids.new_trace_id(), 0)
+        if entry.get("kind") in ("asgi", "wsgi"):
+            # Where requests are served the process's own trace is no home for what happens outside of them.
+            self.session.trace_id = 0
+        self._share()
+        session = self._session(
+            RunRecord(
+                trace_id=trace_id,
+                span_id=self._ids.generate_span_id(),
+                parent_span_id=parent_span_id,
+                name=name,
+                started_ns=real.time_ns(),
+                entry={**entry, "within": within},
+                world={**self._session_world(), "process": self.session.run.run_id},
+            ),
+            strict=self._settings.order == "strict",
+        )
+        return Recorded(session)
+
+    def end(self, outcome: dict[str, Json]) -> None:
+        """The process ends."""
+        if self.session.declared:
+            outcome["declared"] = dict(self.session.declared)
+        outcome.update(self._world.describe_end(self._settings))
+        failed = "exception" in outcome or outcome.get("exit_status") not in (0, None)
+        self.session.end(End.RAISED if failed else End.RETURNED, outcome)
+        self._writer.close()
+
+    def _session(self, run: RunRecord, *, strict: bool) -> RecordSession:
+        sign(self._settings.home, run)
+        sink = self._recorder()
+        session = RecordSession(run, sink, lambda log, note: Gate(strict, log, note))
+        session.root.enter = sink.run_started(run)
+        return session
+
+    def _session_world(self) -> dict[str, Json]:
+        kept = ("directory", "hash_seed", "executable")
+        return {name: value for name, value in self.session.run.world.items() if name in kept}
+
+    def _share(self) -> None:
+        """Several runs own this process now: nothing is held back for one of them any more."""
+        if self._settings.order == "auto":
+            self.session.order.observe()
+
+    def _write_failed(self, why: str) -> None:
+        self.session.note(Note(NoteKind.FAULT, why))
+
+
+class Recorded:
+    """A run that began inside a recorded process."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
+        self.lane: Lane = session.root
+
+    def declare(self, values: dict[str, Json]) -> None:
+        self._session.declare(values)
+
+    def end(self, outcome: Outcome) -> None:
+        ended: dict[str, Json] = {}
+        if self._session.declared:
+            ended["declared"] = dict(self._session.declared)
+        if isinstance(outcome, Raised):
+            ended["exception"] = describe(outcome.error)
+        elif isinstance(outcome, Returned) and outcome.value is not None:
+            ended["returned"] = codec.encode(outcome.value, strict=False)
+        self._session.end(End.RAISED if isinstance(outcome, Raised) else End.RETURNED, ended)
+
+
+def start(settings: Settings) -> None:
+    """Record this process from now on."""
+    recorder = ProcessRecorder(settings)
+    patches.install(recorder.session.note, named=settings.environment)
+    runs.install(recorder)
+    lanes.set_process_root(recorder.session.root)
+    Ending(recorder.end).watch()
+
+
+def _program_name() -> str:
+    """The script or module that this process runs."""
+    argv = sys.orig_argv[1:]
+    if "-m" in argv:
+        return " ".join(argv[argv.index("-m") + 1 :][:1])
+    scripts = [Path(part).name for part in argv if not part.startswith("-")]
+    return scripts[0] if scripts else "python"

@@ -1,0 +1,58 @@
+"""``--stop-at``: break into the debugger where the program is about to make a certain crossing."""
+
+from __future__ import annotations
+
+import pdb
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from otel_agent_replay.recording.divergence import Position
+
+_POSITION = re.compile(r"(?:(?P<lane>\S+) )?(?P<key>.+)#(?P<ordinal>\d+)\Z")
+
+_OURS = ("otel_agent_replay", "wrapt")
+
+
+def at(text: str) -> Callable[[Position], None]:
+    """What is told of each crossing, and stops at the one that `text` names: ``[LANE ]KEY#N``.
+
+    Raises:
+        UsageError: `text` is no position.
+    """
+    match = _POSITION.match(text)
+    if match is None:
+        raise UsageError(f"--stop-at {text!r} is no position; write KEY#N or 'LANE KEY#N', as `agent-replay show` prints them.")
+    lane, key, ordinal = match["lane"], match["key"].strip(), int(match["ordinal"])
+    stopped = []
+
+    def reached(position: Position) -> None:
+        if stopped or position.key != key or position.ordinal != ordinal or lane not in (None, position.lane):
+            return
+        stopped.append(position)
+        sys.stderr.write(f"agent-replay: stopped at {position}\n")
+        _stop(_program(sys._getframe(1)))
+
+    return reached
+
+
+def _program(frame: FrameType | None) -> FrameType:
+    """The innermost frame that is not ours."""
+    assert frame is not None
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS:
+        frame = frame.f_back
+    return frame
+
+
+def _stop(frame: FrameType) -> None:
+    """Hand over to the debugger that is attached, else to pdb."""
+    if "debugpy" in sys.modules and sys.modules["debugpy"].is_client_connected():
+        sys.modules["debugpy"].breakpoint()
+        return
+    pdb.Pdb(skip=[f"{name}.*" for name in _OURS]).set_trace(frame)

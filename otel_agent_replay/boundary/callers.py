@@ -1,0 +1,215 @@
+"""Who reads: whether a reading of the clock or of entropy belongs to the program, by the code that makes it.
+
+Only the agent's own code and its libraries' business reads are recorded. Event loops, timeouts, transports,
+logging, telemetry, debuggers and test tools keep the real clock: they would hang, expire or drift on a virtual
+one. It is decided by the code that calls, once for each code object, and never by whole stacks: whatever an
+instrumentation wraps would fall out of the recording.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import otel_agent_replay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType, ModuleType
+
+AGENT: Final = 0
+"""The program's own code."""
+LIBRARY: Final = 1
+"""A library that the program uses, or code that a library generated."""
+DISPATCH: Final = 2
+"""Calls what the program handed over (a thread's target, a pool's item): stands for the program."""
+SEEN_THROUGH: Final = 3
+"""A standard module whose clock ends up in what the program gets: its caller reads."""
+STDLIB: Final = 4
+"""Any other standard module: keeps the real clock; entropy is read by its caller."""
+TRANSPORT: Final = 5
+"""Clients, pools and drivers: keep the real clock for their timeouts and expiries."""
+OUTSIDE: Final = 6
+"""Telemetry, debuggers, servers, test tools: stand outside of every boundary."""
+BASE: Final = 7
+"""What a program runs upon (event loops, launchers, this package): outside too, and a strand of control begins here."""
+
+FARTHEST: Final = 64
+"""So many frames are looked at for the one that reads."""
+
+_BASE_NAMES = """
+asyncio bdb cProfile cmd code codeop concurrent doctest importlib linecache logging multiprocessing pdb profile pydoc
+queue runpy selectors socket socketserver ssl subprocess threading trace traceback unittest warnings
+"""
+_SEEN_THROUGH_FILES = """
+email/message.py email/generator.py email/utils.py gzip.py sched.py tarfile.py timeit.py zipfile.py zipfile/__init__.py
+"""
+_DEBUGGER_NAMES = """
+debugpy pydevd _pydevd_bundle _pydevd_frame_eval _pydev_bundle _pydev_runfiles pydev_ipython ipdb pudb
+"""
+_OUTSIDE_NAMES = {
+    "telemetry and crash reporters": """
+        ddtrace elasticapm langfuse langsmith logfire newrelic openinference opentelemetry posthog rollbar sentry_sdk
+    """,
+    "test tools": """
+        _pytest coverage execnet freezegun hypothesis pluggy pytest pytest_asyncio pytest_cov pytest_randomly
+        pytest_timeout time_machine vcr xdist
+    """,
+    "servers, loops and shells, which run before, between and after the runs": """
+        IPython curio daphne eventlet gevent granian gunicorn hypercorn ipykernel jupyter_client jupyter_core
+        prompt_toolkit tornado traitlets trio uvicorn uvloop waitress watchdog watchfiles zmq
+    """,
+    "what a person looks at while it runs": "alive_progress loguru rich structlog tqdm",
+    "masks each frame with random bytes that nobody sees": "websockets wsproto",
+}
+_TRANSPORT_NAMES = """
+aio_pika aiobotocore aiohttp aiokafka aiomysql aiormq aiosignal amqp anthropic anyio asyncpg boto3 botocore cerebras
+certifi confluent_kafka groq grpc h11 h2 hpack httpcore httpcore2 httpx httpx2 kafka kombu motor msal openai pika
+psycopg psycopg2 psycopg_pool pymongo pymysql redis requests s3transfer sniffio urllib3 werkzeug
+"""
+_TRANSPORT_MODULES = ("azure.core", "azure.identity", "google.api_core", "google.auth", "sqlalchemy.pool")
+_DISPATCH = frozenset(
+    {
+        ("asyncio/events.py", "Handle._run"),
+        ("concurrent/futures/process.py", "_process_worker"),
+        ("concurrent/futures/thread.py", "WorkerContext.run"),
+        ("concurrent/futures/thread.py", "_WorkItem.run"),
+        ("multiprocessing/pool.py", "mapstar"),
+        ("multiprocessing/pool.py", "worker"),
+        ("multiprocessing/process.py", "BaseProcess.run"),
+        ("threading.py", "Thread.run"),
+        ("threading.py", "Timer.run"),
+    }
+)
+DEBUGGERS = frozenset(_DEBUGGER_NAMES.split())
+"""Packages of debuggers that are no part of Python."""
+_BASE = frozenset(_BASE_NAMES.split())
+_SEEN_THROUGH = frozenset(_SEEN_THROUGH_FILES.split())
+_OUTSIDE = DEBUGGERS.union(*(names.split() for names in _OUTSIDE_NAMES.values()))
+_TRANSPORT = frozenset(_TRANSPORT_NAMES.split())
+
+_SEPARATOR = os.sep
+_STDLIB = str(Path(os.__file__).parent) + _SEPARATOR
+_OWN = str(Path(otel_agent_replay.__file__).parent) + _SEPARATOR
+_OWN_PROGRAMS = _OWN + "demo" + _SEPARATOR
+_PACKAGES = (f"{_SEPARATOR}site-packages{_SEPARATOR}", f"{_SEPARATOR}dist-packages{_SEPARATOR}")
+
+KINDS: dict[int, int] = {}
+"""What each code object is, by its id; `kind_of` fills it. Here so that a hot path can look by itself."""
+
+_alive: list[CodeType] = []
+"""The code objects above, kept so that no id is used again."""
+
+_MOST_CODE = 100_000
+"""Code beyond this is judged each time: only a program that makes code without end has so much."""
+
+
+def kind_of(frame: FrameType) -> int:
+    """Which of the kinds above the code in `frame` is."""
+    code = frame.f_code
+    kind = KINDS.get(id(code))
+    if kind is None:
+        kind = _judge(code, frame.f_globals.get("__name__"))
+        if len(_alive) < _MOST_CODE:
+            _alive.append(code)
+            KINDS[id(code)] = kind
+    return kind
+
+
+def clock_reader(frame: FrameType) -> FrameType | None:
+    """The frame whose reading of the clock this is; None where it is nobody's of the program."""
+    for outer in frames(frame):
+        kind = kind_of(outer)
+        if kind <= DISPATCH:
+            return outer
+        if kind != SEEN_THROUGH:
+            return None
+    return None
+
+
+def entropy_reader(frame: FrameType) -> FrameType | None:
+    """The frame whose reading of entropy this is: the nearest outside of the standard library."""
+    for outer in frames(frame):
+        kind = kind_of(outer)
+        if kind <= DISPATCH or kind == TRANSPORT:
+            return outer
+        if kind >= OUTSIDE:
+            return None
+    return None
+
+
+def sleeps_really(frame: FrameType) -> bool:
+    """Whether a sleep of this code takes its time in a replay too."""
+    return kind_of(frame) in (STDLIB, OUTSIDE, BASE)
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """`frame` and those that called it, innermost first, as far as anybody looks."""
+
+    def outwards() -> Iterator[FrameType]:
+        outer = frame
+        while outer is not None:
+            yield outer
+            outer = outer.f_back
+
+    return islice(outwards(), FARTHEST)
+
+
+def caller(depth: int = 1) -> FrameType | None:
+    """The frame that called the function that asks; None where C code called it from no frame at all."""
+    try:
+        return sys._getframe(depth + 1)  # noqa: SLF001 (there is no other way to it)
+    except ValueError:
+        return None
+
+
+def kind_of_module(module: ModuleType) -> int:
+    """Which of the kinds above the code of a module is, as a whole."""
+    file = getattr(module, "__file__", None)
+    return _judge_file(file, module.__name__, "") if isinstance(file, str) else STDLIB
+
+
+def _judge(code: CodeType, module: object) -> int:
+    name = module if isinstance(module, str) else ""
+    if code.co_filename.startswith("<"):
+        return _judge_unfiled(code, name)
+    return _judge_file(code.co_filename, name, code.co_qualname)
+
+
+def _judge_file(filename: str, name: str, qualname: str) -> int:
+    if filename.startswith(_OWN):
+        return AGENT if filename.startswith(_OWN_PROGRAMS) else BASE
+    for folder in _PACKAGES:
+        _, found, path = filename.rpartition(folder)
+        if found:
+            return _judge_package(path.removesuffix(".py").replace(_SEPARATOR, "."))
+    if filename.startswith(_STDLIB):
+        return _judge_standard(filename[len(_STDLIB) :].replace(_SEPARATOR, "/"), qualname)
+    return OUTSIDE if name.partition(".")[0] in DEBUGGERS else AGENT
+
+
+def _judge_unfiled(code: CodeType, module: str) -> int:
+    if code.co_filename.startswith("<frozen "):
+        return _judge_standard(code.co_filename[len("<frozen ") : -1].replace(".", "/") + ".py", code.co_qualname)
+    generated = code.co_name.startswith("__") and code.co_name.endswith("__")  # as a dataclass's __init__ is
+    return AGENT if module == "__main__" and not generated else LIBRARY
+
+
+def _judge_standard(path: str, qualname: str) -> int:
+    if (path, qualname) in _DISPATCH:
+        return DISPATCH
+    if path in _SEEN_THROUGH:
+        return SEEN_THROUGH
+    return BASE if path.partition("/")[0].removesuffix(".py") in _BASE else STDLIB
+
+
+def _judge_package(module: str) -> int:
+    top = module.partition(".")[0]
+    if top in _OUTSIDE:
+        return OUTSIDE
+    if top in _TRANSPORT or module.startswith(_TRANSPORT_MODULES):
+        return TRANSPORT
+    return LIBRARY

@@ -1,0 +1,284 @@
+"""What recording and replaying have in common: one completion is delivered, and the next one only when
+everything that it woke has settled.
+
+    arrive      a completion is there
+    grant       its turn has come: whoever waits for it is woken, and busy from now on
+    settle      a busy party blocks where we can see it, arrives itself, or ends
+    woken       a party that had settled was woken by another one: it is busy again
+
+All state is guarded by `lock`, which is re-entrant: a signal handler or a finaliser may come back here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, ClassVar
+from weakref import WeakSet
+
+from otel_agent_replay.boundary.completions import Completion, State, TimerTurn, WaitTurn
+from otel_agent_replay.boundary.loops import LoopWatch, Ready, watched
+from otel_agent_replay.boundary.parties import THREADS, Party
+from otel_agent_replay.boundary.stall import attend
+
+if TYPE_CHECKING:
+    from otel_agent_replay.boundary.completions import Due
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.stall import Look
+
+
+class Delivery:
+    """One run's order of completions. Implements `Order`; the patches of concurrency tell it what they see."""
+
+    replaying: ClassVar[bool] = False
+    pace: ClassVar[float] = 0.0
+    """Seconds for which the sampler leaves it alone after each progress."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.parties: dict[int, Party] = {}
+        """By ident of their thread."""
+        self.busy: set[Party] = set()
+        self.grants = 0
+        """Completions granted so far."""
+        self.nested = 0
+        """Lanes that live beside the one that spawned them."""
+        self.top = 0
+        """Tasks whose spawner waits for their loop to end."""
+        self.detached = False
+        """This is a forked child: nothing is ordered here."""
+        _gates.add(self)
+
+    # -- what a session asks
+
+    @property
+    def alone(self) -> bool:
+        """Whether a single lane lives, so that nothing could come in another order."""
+        return self.nested == 0 and self.top <= 1
+
+    def turn(self, lane: Lane, key: str, ordinal: int) -> Completion:
+        """The turn of a completion, to be waited for; granted already where nothing can be ahead of it."""
+        raise NotImplementedError
+
+    def event(self, lane: Lane, key: str) -> Completion:
+        """The turn of a completion that is no crossing."""
+        return self.turn(lane, key, lane.ordinal(key))
+
+    def away(self, lane: Lane, *, blocks: bool) -> None:
+        """A call is being performed in `lane`."""
+        raise NotImplementedError
+
+    def back(self, lane: Lane, *, blocks: bool) -> None:
+        """It has ended."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The main lane has ended."""
+        raise NotImplementedError
+
+    # -- what is different
+
+    @property
+    def holds(self) -> bool:
+        """Whether waits have to be seen, because completions are held back until threads settle."""
+        raise NotImplementedError
+
+    def place(self, lane: Lane, key: str, ordinal: int) -> Due:
+        """Replaying: place of a completion in the recorded order, asked once for each; else FREE."""
+        raise NotImplementedError
+
+    def expect(self, completion: Completion) -> None:
+        """A timer or a timeout begins: it will come of itself, or be given up."""
+        raise NotImplementedError
+
+    def passed(self, completion: Completion) -> None:
+        """The program sees a completion now."""
+        raise NotImplementedError
+
+    def give_up(self, completion: Completion) -> None:
+        """Nobody waits for it any more."""
+        raise NotImplementedError
+
+    def tick(self, look: Look) -> bool:
+        """The sampler's look at the threads; False where it need not look again."""
+        raise NotImplementedError
+
+    def pass_continues(self, watch: LoopWatch) -> None:
+        """A loop has stopped waiting for the world."""
+        raise NotImplementedError
+
+    def _enqueue(self, completion: Completion) -> None:
+        raise NotImplementedError
+
+    def _next(self) -> Completion | None:
+        raise NotImplementedError
+
+    def _keeps_holding(self, party: Party) -> bool:
+        """Whether to go on waiting for a loop that still has something to run."""
+        raise NotImplementedError
+
+    def _held(self) -> None:
+        """Something was left waiting."""
+        raise NotImplementedError
+
+    # -- lanes
+
+    def spawned(self, *, top: bool = False) -> None:
+        """A lane was spawned; `top` where its spawner will wait for it, not running beside it."""
+        with self.lock:
+            if top:
+                self.top += 1
+            else:
+                self.nested += 1
+
+    def ended(self, *, top: bool = False) -> None:
+        """A spawned lane ended."""
+        with self.lock:
+            if top:
+                self.top -= 1
+            else:
+                self.nested -= 1
+
+    # -- parties
+
+    def here(self, lane: Lane) -> Party:
+        """The calling thread; busy, where it was not known."""
+        party = self.parties.get(get_ident())
+        if party is None:
+            party = Party(self)
+            party.lane = lane.path
+            self.enter(party)
+        return party
+
+    def enter(self, party: Party) -> None:
+        """The calling thread takes part from now on, as `party`."""
+        party.born()
+        with self.lock:
+            self.parties[party.ident] = party
+            self._mark(party)
+        THREADS[party.ident] = party
+
+    def leave(self, party: Party) -> None:
+        """A thread takes part no longer."""
+        if self.parties.get(party.ident) is party:
+            del self.parties[party.ident]
+        if THREADS.get(party.ident) is party:
+            del THREADS[party.ident]
+        self.settle(party)
+
+    def meet(self, loop: asyncio.AbstractEventLoop) -> LoopWatch:
+        """Code of this run is in a loop. Called in its thread, or before it runs."""
+        watch = watched(loop)
+        if self not in watch.gates:
+            watch.join(self)
+        if asyncio._get_running_loop() is loop:
+            watch.started()
+        return watch
+
+    def settle(self, party: Party) -> None:
+        """A party blocks, or has ended: whoever is next may go on."""
+        with self.lock:
+            party.quiet = True
+            self.busy.discard(party)
+            self._advance()
+
+    def woken(self, party: Party) -> None:
+        """A party was woken, or goes on."""
+        with self.lock:
+            party.quiet = False
+            self._mark(party)
+
+    # -- the gate
+
+    def arrive(self, completion: Completion) -> bool:
+        """A completion is there, in the calling thread: True where the program may see it at once."""
+        party, watch = completion.party, completion.watch
+        assert party is not None
+        with self.lock:
+            completion.arriving = True
+            if watch is None:
+                party.quiet = True
+                self.busy.discard(party)
+            elif party.unheld or not watch.sees or watch.ready(self) is not Ready.PROGRAM:
+                party.watch = watch
+                self.busy.discard(party)
+            else:
+                party.watch = watch
+                self._mark(party)
+            completion.state = State.QUEUED
+            self._enqueue(completion)
+            self._advance()
+            completion.arriving = False
+            return completion.state is State.GRANTED
+
+    def pass_begins(self, watch: LoopWatch) -> None:
+        """A loop is about to wait for the world, unless something is ready."""
+        party = self.parties.get(watch.ident)
+        if party is None or party not in self.busy:
+            return
+        with self.lock:
+            party.watch = watch
+            if watch.inbound:
+                return
+            ready = watch.ready(self) if watch.sees else Ready.BENEATH
+            if ready is not Ready.PROGRAM:
+                party.strikes = 0
+            elif self._keeps_holding(party):
+                return
+            party.quiet = ready is Ready.NOTHING
+            self.busy.discard(party)
+            self._advance()
+
+    def _advance(self) -> None:
+        while not self.busy:
+            completion = self._next()
+            if completion is None:
+                break
+            self._grant(completion)
+        self._held()
+
+    def _grant(self, completion: Completion) -> None:
+        completion.state = State.GRANTED
+        self.grants += 1
+        watch = completion.watch
+        party = completion.party if watch is None else self.parties.get(watch.ident)
+        if party is not None and (watch is None or watch.running):
+            self._mark(party)
+        if not completion.arriving and completion.wake is not None:
+            completion.wake()
+
+    def _mark(self, party: Party) -> None:
+        if party.unheld or not self.holds:
+            return
+        party.quiet, party.passes, party.ran = False, 0, 0
+        if party not in self.busy:
+            self.busy.add(party)
+            watch = party.watch
+            if watch is not None and watch.running and not watch.sees and asyncio._get_running_loop() is watch.loop:
+                watch.probe(self)
+
+    def _attend(self) -> None:
+        attend(self)
+
+    def fork(self) -> None:
+        """This is a forked child: threads and loops of the parent are not here."""
+        self.lock = RLock()
+        self.parties.clear()
+        self.busy.clear()
+        self.detached = True
+
+
+_gates: WeakSet[Delivery] = WeakSet()
+
+
+def _forked() -> None:
+    THREADS.clear()
+    for gate in list(_gates):
+        gate.fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+__all__ = ["Completion", "Delivery", "State", "TimerTurn", "WaitTurn"]

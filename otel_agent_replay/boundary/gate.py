@@ -1,0 +1,210 @@
+"""Recording the order: completions are numbered as the program sees them, one after the other.
+
+Strict, a completion is held back until what the previous one woke has settled; that makes the order one
+that a replay can follow exactly. Holding back has a budget: the time that the threads it waits for have
+run meanwhile, at most `ALLOWANCE` and `SHARE` of the run so far. What does not settle within it, or a loop
+that is not idle for `MOST_PASSES` passes, is given up for this time, and after `MOST_STRIKES` times in a
+row for good. Waiting for the processor costs nothing of the budget: a loaded machine changes no order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.completions import FREE, UNFIRED, Completion, Due, State
+from otel_agent_replay.boundary.delivery import Delivery
+from otel_agent_replay.boundary.parties import UNBORN
+from otel_agent_replay.recording.values import Note, NoteKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.loops import LoopWatch
+    from otel_agent_replay.boundary.parties import Party
+    from otel_agent_replay.boundary.stall import Look
+
+ALLOWANCE = 5_000_000
+"""Nanoseconds by which a run may be delayed, however short it is."""
+SHARE = 0.02
+"""Part of a run's duration by which it may be delayed beyond that."""
+MOST_PASSES = 32
+"""Passes of a loop that never idles, for which something is held back."""
+MOST_STRIKES = 3
+"""Times in a row that a thread or loop did not settle, after which it is not waited for any more."""
+LONGEST_HOLD = 0.25
+"""Seconds after which what is held back is let go, whatever the reason."""
+BLOCKED = 2
+"""Looks in which a thread must have been asleep to count as blocked."""
+
+
+class Gate(Delivery):
+    """The order of one recorded run.
+
+    Args:
+        strict: hold back; else only number.
+        log: told the lane's path, the key, the ordinal and the number of each completion that the program
+            saw, and UNFIRED instead of a number for a timer or timeout that was asked for and never came.
+        note: told, once, that completions are not held back as they should be.
+    """
+
+    def __init__(
+        self,
+        strict: bool,  # noqa: FBT001 (the first thing to say of a gate)
+        log: Callable[[str, str, int, int], None],
+        note: Callable[[Note], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.strict = strict
+        self._log = log
+        self._note = note
+        self._numbers = count()
+        self._queue: deque[Completion] = deque()
+        self._expected: set[Completion] = set()
+        self._began = real.monotonic()
+        self._held_since = 0.0
+        self._spent = 0
+        self._ran: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.strict
+
+    def turn(self, lane: Lane, key: str, ordinal: int) -> Completion:
+        completion = Completion(self, lane, key, ordinal)
+        if self.detached:
+            completion.state = State.PASSED
+        elif not self.strict or (self.nested == 0 and self.top <= 1 and not self._queue):
+            self.passed(completion)
+        return completion
+
+    def observe(self) -> None:
+        """Hold nothing back any more: other runs share the process from now on."""
+        with self.lock:
+            if self.strict:
+                self.strict = False
+                self._say("other runs share the process")
+                self.busy.clear()
+                self._advance()
+
+    def finish(self) -> None:
+        """The run ends: timers that are left never came. Other threads may go on."""
+        with self.lock:
+            expected, self._expected = self._expected, set()
+        for completion in expected:
+            self._log(completion.lane.path, completion.key, completion.ordinal, UNFIRED)
+
+    def away(self, lane: Lane, *, blocks: bool) -> None:
+        if blocks and self.strict and not (self.nested == 0 and self.top <= 1):
+            self.settle(self.here(lane))
+
+    def back(self, lane: Lane, *, blocks: bool) -> None:
+        if blocks and self.strict and self.parties:
+            self.woken(self.here(lane))
+
+    def place(self, lane: Lane, key: str, ordinal: int) -> Due:
+        return FREE
+
+    def expect(self, completion: Completion) -> None:
+        self._expected.add(completion)
+
+    def passed(self, completion: Completion) -> None:
+        completion.seq = seq = next(self._numbers)
+        completion.state = State.PASSED
+        if self._expected:
+            self._expected.discard(completion)
+        self._log(completion.lane.path, completion.key, completion.ordinal, seq)
+
+    def give_up(self, completion: Completion) -> None:
+        with self.lock:
+            if completion.state is State.PASSED:
+                return
+            if completion.state is State.QUEUED:
+                self._queue.remove(completion)
+            if completion.state is not State.GRANTED:
+                completion.state = State.GONE
+            expected = completion in self._expected
+            self._expected.discard(completion)
+        if expected and not self.detached:
+            self._log(completion.lane.path, completion.key, completion.ordinal, UNFIRED)
+
+    def pass_continues(self, watch: LoopWatch) -> None:
+        """Recording looks at the beginning of a pass only."""
+
+    def tick(self, look: Look) -> bool:
+        with self.lock:
+            if not self._queue:
+                return False
+            for party in tuple(self.busy):
+                self._spend(look.delta.get(party.native, 0))
+                if look.still >= BLOCKED if party.ident == UNBORN else look.asleep(party.native) >= BLOCKED:
+                    party.strikes = 0
+                    self.busy.discard(party)
+            if self.busy and (self._exhausted() or real.monotonic() - self._held_since > LONGEST_HOLD):
+                for party in tuple(self.busy):
+                    self._let_go(party)
+            self._advance()
+            return bool(self._queue)
+
+    def _enqueue(self, completion: Completion) -> None:
+        if not self._queue:
+            self._begin_hold()
+        if completion.watch is None and asyncio._get_running_loop() is not None:
+            self._queue.appendleft(completion)  # it blocks its loop, so nothing of that loop could go first
+        else:
+            self._queue.append(completion)
+
+    def _next(self) -> Completion | None:
+        if not self._queue:
+            return None
+        self._begin_hold()
+        return self._queue.popleft()
+
+    def _held(self) -> None:
+        if not self._queue:
+            return
+        waiting = self._queue[0].party
+        if any(party is not waiting or party.watch is None for party in self.busy):
+            self._attend()
+
+    def _begin_hold(self) -> None:
+        self._held_since = real.monotonic()
+        self._ran = None
+
+    def _keeps_holding(self, party: Party) -> bool:
+        if not self._queue:
+            return True
+        party.passes += 1
+        ran = real.thread_time_ns()
+        if self._ran is not None:
+            self._spend(ran - self._ran)
+        self._ran = ran
+        if party.passes <= MOST_PASSES and not self._exhausted():
+            return True
+        self._let_go(party)
+        return False
+
+    def _spend(self, nanoseconds: int) -> None:
+        self._spent += nanoseconds
+
+    def _exhausted(self) -> bool:
+        return self._spent > ALLOWANCE + SHARE * (real.monotonic() - self._began) * 1e9
+
+    def _let_go(self, party: Party) -> None:
+        party.strikes += 1
+        party.unheld = party.strikes >= MOST_STRIKES
+        self.busy.discard(party)
+        self._say("something never settles between two completions" if party.unheld else "something was slow to settle")
+
+    def settle(self, party: Party) -> None:
+        party.strikes = 0
+        super().settle(party)
+
+    def _say(self, why: str) -> None:
+        note, self._note = self._note, None
+        if note is not None:
+            note(Note(NoteKind.OBSERVED, f"completions were not always held back: {why}", incomplete=False))

@@ -1,0 +1,183 @@
+"""What the gates need to know of an event loop: whether anything of the program is left to run in it.
+
+Two methods of the loop object are replaced, once a run has code in it: `_run_once`, at whose beginning the
+loop is about to wait for the world if nothing is ready; and, where a run is replayed, `_process_events`,
+at which it has stopped waiting. Loops that have no such methods (uvloop) are watched from outside: they
+count as settled a few passes after something was delivered to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import Context
+from enum import IntEnum
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from otel_agent_replay.boundary import lanes
+from otel_agent_replay.boundary.lanes import LANE, OUTSIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.delivery import Delivery
+
+ATTRIBUTE = "_otel_agent_replay_watch"
+"""Where a loop keeps its watch."""
+
+PROBES = 3
+"""Passes after which a loop that cannot be looked into counts as settled."""
+
+OWN_FILES = 1
+"""Files that a loop of its own accord waits for: the pipe by which other threads wake it."""
+
+
+SOON = 1.0
+"""Seconds within which a timer counts as able to wake its loop."""
+
+
+class Ready(IntEnum):
+    """What a loop has to run."""
+
+    NOTHING = 0
+    BENEATH = 1
+    """Only code beneath a crossing, or of no run."""
+    PROGRAM = 2
+
+
+class LoopWatch:
+    """One event loop. All of it happens in the loop's thread, but for `post`."""
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+        self.gates: tuple[Delivery, ...] = ()
+        self.ident = 0
+        """The thread that runs it."""
+        self.running = loop.is_running()
+        self.inbound: deque[None] = deque()
+        """One entry for each delivery that another thread has posted and the loop has not run yet."""
+        self.context = _outside()
+        self.sees = hasattr(loop, "_run_once") and hasattr(loop, "_ready")
+        self._clocked = False
+        if self.sees:
+            self._once: Callable[[], None] = loop._run_once
+            loop._run_once = self._run_once
+
+    def join(self, gate: Delivery) -> None:
+        """Tell `gate` of each pass from now on."""
+        if gate in self.gates:
+            return
+        if gate.replaying and self.sees and not self._clocked:
+            self._clocked = True
+            self._process: Callable[[Any], None] = self.loop._process_events
+            self.loop._process_events = self._process_events
+            self.real_time: Callable[[], float] = self.loop.time
+            self.loop.time = self._time
+        self.gates = (*self.gates, gate)
+
+    def leave(self, gate: Delivery) -> None:
+        """The run of `gate` is over."""
+        self.gates = tuple(other for other in self.gates if other is not gate)
+
+    def now(self) -> float:
+        """The loop's real clock, in seconds."""
+        return self.real_time() if self._clocked else float(self.loop.time())
+
+    def ready(self, gate: Delivery) -> Ready:
+        """What the loop has to run for the run of `gate`."""
+        found = Ready.NOTHING
+        root = lanes.process_root
+        for handle in tuple(self.loop._ready):
+            lane = handle._context.get(LANE) or root
+            if handle._cancelled or lane is None or lane is OUTSIDE:
+                continue
+            if getattr(lane.session, "order", None) is not gate:
+                continue
+            if lane.beneath is None:
+                return Ready.PROGRAM
+            found = Ready.BENEATH
+        return found
+
+    def awaits_world(self) -> bool:
+        """Whether files other than its own could wake it, or a timer that is none of the program's, soon."""
+        soon = self.now() + SOON
+        if any(timer.when() < soon and not timer.cancelled() for timer in tuple(getattr(self.loop, "_scheduled", ()))):
+            return True
+        selector = getattr(self.loop, "_selector", None)
+        files = selector.get_map() if selector is not None else None
+        return files is None or len(files) > OWN_FILES
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Call `action` in the loop's thread, as soon as can be."""
+        if asyncio._get_running_loop() is self.loop:
+            action()
+            return
+        self.inbound.append(None)
+        try:
+            _outside().run(self.loop.call_soon_threadsafe, self._posted, action)
+        except RuntimeError:  # the loop is closed: nobody is there to be woken
+            self.inbound.pop()
+
+    def append(self, handle: Any) -> None:
+        """Let the loop run a handle in its next pass."""
+        if self.sees:
+            self.loop._ready.append(handle)
+        else:
+            handle._run()
+
+    def probe(self, gate: Delivery, passes: int = PROBES) -> None:
+        """Look at a blind loop again, a few passes from now."""
+        if passes:
+            self.loop.call_soon(self.probe, gate, passes - 1, context=self.context)
+        else:
+            gate.pass_begins(self)
+
+    def started(self) -> None:
+        """The loop begins to run, in this thread."""
+        self.running, self.ident = True, get_ident()
+
+    def stopped(self) -> None:
+        """It no longer runs."""
+        self.running = False
+
+    def _posted(self, action: Callable[[], object]) -> None:
+        self.inbound.pop()
+        action()
+
+    def _run_once(self) -> None:
+        for gate in self.gates:
+            gate.pass_begins(self)
+        self._once()
+
+    def _process_events(self, events: Any) -> None:
+        for gate in self.gates:
+            gate.pass_continues(self)
+        self._process(events)
+
+    def _time(self) -> float:
+        lane = LANE.get()
+        now = self.real_time()
+        if lane is None or lane is OUTSIDE or lane.beneath is not None or not lane.session.replaying:
+            return now
+        return now + getattr(lane.session.order, "shift", 0.0)
+
+
+def watch_of(loop: Any) -> LoopWatch | None:
+    """The watch of a loop; None where no run has code in it."""
+    return getattr(loop, ATTRIBUTE, None)
+
+
+def watched(loop: Any) -> LoopWatch:
+    """The watch of a loop, made if need be."""
+    watch = watch_of(loop)
+    if watch is None:
+        watch = LoopWatch(loop)
+        setattr(loop, ATTRIBUTE, watch)
+    return watch
+
+
+def _outside() -> Context:
+    context = Context()
+    context.run(LANE.set, OUTSIDE)
+    return context

@@ -1,0 +1,83 @@
+"""The order in which the program observes completions: recorded by `Gate`, followed again by `ReplayGate`.
+
+`ordering` tells the patches of concurrency which gate, if any, orders what a lane does; `sleep_turn` is for
+the patches of the clock. Keys of completions that are no crossings stand here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.boundary.completions import FREE, NEVER, UNFIRED, Completion, Due, Unplaced
+from otel_agent_replay.boundary.delivery import Delivery
+from otel_agent_replay.boundary.gate import Gate
+from otel_agent_replay.boundary.regate import ReplayGate
+
+if TYPE_CHECKING:
+    from otel_agent_replay.boundary.lanes import Lane
+
+SLEEP = "clock:sleep"
+"""`time.sleep` returned."""
+TIMER = "clock:timer"
+"""A timer of an event loop fired."""
+TIMEOUT = "clock:timeout"
+"""A thread's wait timed out."""
+BEGIN = "lane:begin"
+"""A thread or pool item began to run."""
+FUTURE = "future:done"
+"""A thread set the result or exception of a concurrent Future."""
+QUEUE = "queue:put"
+"""A thread put an item into a queue."""
+CALL = "loop:call"
+"""A thread called into an event loop."""
+POOLED = "pool:done"
+"""An item of a multiprocessing ThreadPool is done."""
+
+
+def ordering(lane: Lane | None) -> Delivery | None:
+    """The gate that orders what this lane does; None where nothing here is ordered."""
+    if lane is None or lane.beneath is not None:
+        return None
+    order = getattr(lane.session, "order", None)
+    return order if isinstance(order, Delivery) and not order.detached else None
+
+
+class SleepTurn:
+    """The end of a `time.sleep`. Between `sleep_turn` and `wait` its thread counts as blocked."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+        self._gate = completion.gate
+        if self._gate.holds and not self._gate.alone:
+            self._gate.settle(self._gate.here(completion.lane))
+
+    def wait(self) -> None:
+        """Block until it is its turn. Recording, call this when the time has passed."""
+        self._completion.wait()
+
+
+def sleep_turn(lane: Lane) -> SleepTurn | None:
+    """The turn of a `time.sleep` that begins now; None where its end has no place in the order.
+
+    Recording: sleep, then `wait`. Replaying: only `wait`, also where this gives None do not sleep.
+    """
+    gate = ordering(lane)
+    if gate is None or asyncio._get_running_loop() is not None:
+        return None
+    return SleepTurn(gate.event(lane, SLEEP))
+
+
+__all__ = [
+    "FREE",
+    "NEVER",
+    "UNFIRED",
+    "Delivery",
+    "Due",
+    "Gate",
+    "ReplayGate",
+    "SleepTurn",
+    "Unplaced",
+    "ordering",
+    "sleep_turn",
+]

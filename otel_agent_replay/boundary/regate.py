@@ -1,0 +1,354 @@
+"""Replaying the order: each completion is delivered in its recorded place, once what the previous one woke
+has settled. Nothing here waits for time to pass.
+
+What the recording does not know is delivered as soon as everything has settled, ahead of what is recorded:
+its lane is on its way to a recorded place. An unknown timeout comes last, when nothing else can progress.
+A recorded place that nobody asks for is skipped once nothing in the process can run any more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar
+
+from otel_agent_replay.boundary import real, stall
+from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State, TimerTurn
+from otel_agent_replay.boundary.delivery import Delivery
+from otel_agent_replay.boundary.loops import Ready
+from otel_agent_replay.boundary.parties import UNBORN
+from otel_agent_replay.boundary.stuck import incomplete
+from otel_agent_replay.errors import DivergenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.loops import LoopWatch
+    from otel_agent_replay.boundary.parties import Party
+    from otel_agent_replay.boundary.stall import Look
+    from otel_agent_replay.recording.divergence import Divergence
+
+MOST_PASSES = 100
+"""Passes of a loop that never idles, after which it counts as settled; after the first time, a tenth."""
+MOST_FIRINGS = 10_000
+"""Unknown timers in a row that fire without any recorded progress, before the program counts as stuck."""
+BLOCKED = 4
+"""Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
+BLOCKED_ALONE = 40
+"""The same while other threads run."""
+LONGEST_RUN = 2_000_000_000
+"""Nanoseconds for which a thread may run without settling, before the others go on without it."""
+SURE = 3
+"""Looks in which nothing in the process ran, before a recorded place is skipped."""
+PATIENCE = 0.05
+"""Seconds without progress before a place is skipped, where something may still come from outside."""
+LAST_PATIENCE = 2.0
+"""Seconds without progress before the program counts as stuck, where something may still come from outside."""
+
+
+def _nothing() -> None:
+    """Nothing to do."""
+
+
+def _never() -> bool:
+    return False
+
+
+class ReplayGate(Delivery):
+    """The order of one replayed run.
+
+    Args:
+        due: the recorded place of a completion: a number from 0, NEVER (or a negative number) where it was
+            recorded and never completed, FREE where the recording does not know it. Asked once for each.
+        stuck: called once nothing can progress any more, after the waiting lanes were woken.
+        diverge: makes the error that those lanes raise, from the divergence; the session keeps it there.
+        departed: whether a divergence has been raised already.
+        absent: whether a place can never be asked for in this replay, such as one inside a call that is
+            answered as a whole; it is skipped at once.
+    """
+
+    replaying: ClassVar[bool] = True
+    pace: ClassVar[float] = 0.001
+
+    def __init__(
+        self,
+        due: Callable[[Lane, str, int], Due],
+        stuck: Callable[[], object] = _nothing,
+        diverge: Callable[[Divergence], BaseException] = DivergenceError,
+        departed: Callable[[], bool] = _never,
+        absent: Callable[[int], bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self.due = due
+        self.stuck = stuck
+        self.diverge = diverge
+        self.departed = departed
+        self.absent = absent
+        self.shift = 0.0
+        """Seconds by which the clock of the program's timers is ahead of the real one."""
+        self.skipped: list[int] = []
+        """Recorded places that nobody asked for."""
+        self._place = 0
+        self._waiting: dict[int, Completion] = {}
+        self._left: set[int] = set()
+        self._free: deque[Completion] = deque()
+        self._deadlines: list[tuple[float, int, Completion]] = []
+        self._parked: set[Completion] = set()
+        self._performing: set[Lane] = set()
+        self._serial = count()
+        self._firings = 0
+        self._finished = False
+        self._ended = False
+        self._progress = (0, 0.0)
+
+    # -- what a session and the patches ask
+
+    def turn(self, lane: Lane, key: str, ordinal: int) -> Completion:
+        completion = Completion(self, lane, key, ordinal, self.place(lane, key, ordinal))
+        place = completion.place
+        if self.detached:
+            completion.state = State.PASSED
+        elif self.nested == 0 and self.top <= 1 and not self._waiting and not self._free and place is not NEVER:
+            if place is not FREE and place >= self._place:
+                self._place = place + 1
+            self.passed(completion)
+        return completion
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    def place(self, lane: Lane, key: str, ordinal: int) -> Due:
+        place = self.due(lane, key, ordinal)
+        return NEVER if isinstance(place, int) and place < 0 else place
+
+    def away(self, lane: Lane, *, blocks: bool) -> None:
+        if lane.beneath is None:
+            return
+        with self.lock:
+            self._performing.add(lane)
+        if blocks:
+            self.settle(self.here(lane))
+
+    def back(self, lane: Lane, *, blocks: bool) -> None:
+        if lane.beneath is None:
+            return
+        with self.lock:
+            self._performing.discard(lane)
+        if blocks:
+            self.woken(self.here(lane))
+
+    def finish(self) -> None:
+        """The main lane has ended: threads that wait for what never came, and would keep the process, end."""
+        with self.lock:
+            self._finished = True
+            for completion in tuple(self._parked):
+                self._release(completion)
+
+    def expect(self, completion: Completion) -> None:
+        with self.lock:
+            completion.state = State.QUEUED
+            self._enqueue(completion)
+            self._held()
+
+    def passed(self, completion: Completion) -> None:
+        completion.state = State.PASSED
+        if completion.place is not FREE:
+            completion.seq = completion.place if isinstance(completion.place, int) else None
+        if isinstance(completion, TimerTurn) and completion.watch is not None:
+            self.shift = max(self.shift, completion.when - completion.watch.now())
+
+    def give_up(self, completion: Completion) -> None:
+        with self.lock:
+            if completion.state >= State.GRANTED:
+                return
+            place = completion.place
+            if isinstance(place, int):
+                if self._waiting.get(place) is completion:
+                    del self._waiting[place]
+                self._left.add(place)
+            self._parked.discard(completion)
+            completion.state = State.GONE
+
+    # -- the order
+
+    def _enqueue(self, completion: Completion) -> None:
+        place = completion.place
+        if self._ended:
+            self._fail(completion)
+        elif place is NEVER:
+            if completion.state is State.QUEUED and not completion.last_resort:
+                self._parked.add(completion)
+                if self._finished:
+                    self._release(completion)
+        elif place is FREE:
+            if completion.last_resort:
+                when = completion.when if isinstance(completion, TimerTurn) else real.monotonic()
+                heapq.heappush(self._deadlines, (when, next(self._serial), completion))
+            else:
+                self._free.append(completion)
+        elif place < self._place or place in self._waiting:
+            self._free.append(completion)
+        else:
+            self._waiting[place] = completion
+
+    def _next(self) -> Completion | None:
+        while self._free:
+            completion = self._free.popleft()
+            if completion.state is State.QUEUED:
+                self._firings += completion.key.startswith("clock:")
+                return completion
+        blocking = self._blocking()
+        if blocking is not None:
+            return blocking
+        while True:
+            completion_ = self._waiting.pop(self._place, None)
+            if completion_ is not None:
+                self._place += 1
+                self._firings = 0
+                return completion_
+            if self._place in self._left:
+                self._left.discard(self._place)
+            elif self.absent is None or not self.absent(self._place):
+                return self._next() if self._waiting and self._certain() and self._leap() else None
+            self._place += 1
+
+    def _blocking(self) -> Completion | None:
+        """A call that blocks its loop: what waits in that loop cannot come before it."""
+        for place, completion in self._waiting.items():
+            watch = completion.party.watch if completion.party is not None else None
+            if completion.watch is not None or watch is None or not watch.running:
+                continue
+            if place - self._place > len(self._waiting) + len(self._left):
+                continue
+            before = (self._waiting.get(earlier) for earlier in range(self._place, place) if earlier not in self._left)
+            if all(other is not None and other.watch is watch for other in before):
+                del self._waiting[place]
+                self._left.add(place)
+                return completion
+        return None
+
+    def _certain(self) -> bool:
+        """Whether a single thread is all there is, so that what it does not ask for now never comes."""
+        return self._quiet() and stall.threads() == 1 and not self._open_to_world()
+
+    def _quiet(self) -> bool:
+        inner = sum(completion.lane in self._performing for completion in self._all())
+        return inner >= len(self._performing) and all(party.quiet for party in self.parties.values())
+
+    def _all(self) -> list[Completion]:
+        return [*self._waiting.values(), *self._parked, *self._free]
+
+    def _open_to_world(self) -> bool:
+        watches = {party.watch for party in self.parties.values() if party.watch is not None and party.watch.running}
+        return any(watch.awaits_world() for watch in watches)
+
+    def _leap(self) -> bool:
+        """Nothing can come by itself: skip to the next place that is asked for, or let a timeout come."""
+        if self._waiting:
+            place = min(self._waiting)
+            self.skipped.extend(place for place in range(self._place, place) if place not in self._left)
+            self._place = place
+            return True
+        while self._deadlines and self._firings <= MOST_FIRINGS:
+            _, _, completion = heapq.heappop(self._deadlines)
+            if completion.state is State.QUEUED:
+                self._firings += 1
+                self._free.append(completion)
+                return True
+        return False
+
+    def _held(self) -> None:
+        if self._waiting or self._free or self._parked or self._deadlines:
+            self._attend()
+
+    # -- settling
+
+    def pass_continues(self, watch: LoopWatch) -> None:
+        party = self.parties.get(watch.ident)
+        if party is not None:
+            party.watch = watch
+            party.quiet = False
+            self.busy.add(party)
+
+    def _keeps_holding(self, party: Party) -> bool:
+        if self._place not in self._waiting and not self._free:
+            return True
+        party.passes += 1
+        if party.passes <= (MOST_PASSES // 10 if party.strikes else MOST_PASSES):
+            return True
+        party.passes = 0
+        party.strikes += 1
+        return False
+
+    def tick(self, look: Look) -> bool:
+        with self.lock:
+            if not (self._waiting or self._free or self._parked or self._deadlines) or self._ended:
+                return False
+            if self._progress[0] != self.grants or not self._progress[1]:
+                self._progress = (self.grants, real.monotonic())
+            for party in tuple(self.busy):
+                party.ran += look.delta.get(party.native, 0)
+                if party.ran > LONGEST_RUN or self._blocked(party, look):
+                    self.busy.discard(party)
+                    party.quiet = True
+            if self.busy:
+                return True
+            self._advance()
+            if self.busy or not self._settled_for_good(look):
+                return True
+            if self._leap():
+                self._advance()
+                return True
+            stuck = self._is_stuck()
+        if stuck:
+            self._stop()
+        return True
+
+    def _blocked(self, party: Party, look: Look) -> bool:
+        asleep = look.still if party.ident == UNBORN else look.asleep(party.native)
+        if asleep < BLOCKED or (look.still < BLOCKED and asleep < BLOCKED_ALONE):
+            return False
+        return not stall.in_debugger(party.ident)
+
+    def _settled_for_good(self, look: Look) -> bool:
+        still = min((look.asleep(party.native) for party in self.parties.values()), default=BLOCKED_ALONE)
+        if not self._quiet() or (look.still < SURE and still < BLOCKED_ALONE):
+            return False
+        if any(stall.in_debugger(ident) for ident in tuple(self.parties)):
+            return False
+        patience = PATIENCE if self._open_to_world() else 0.0
+        if not self._waiting and not self._deadlines:
+            patience = LAST_PATIENCE if patience else PATIENCE
+        return real.monotonic() - self._progress[1] >= patience
+
+    # -- the end
+
+    def _is_stuck(self) -> bool:
+        return not self._finished and bool(self._parked or self.departed())
+
+    def _stop(self) -> None:
+        with self.lock:
+            if self._ended:
+                return
+            self._ended = True
+            self._error = self.diverge(incomplete(self._all(), self.parties.values(), self.skipped))
+            for completion in self._all():
+                self._fail(completion)
+            self._waiting.clear()
+            self._parked.clear()
+            self._free.clear()
+        self.stuck()
+
+    def _fail(self, completion: Completion) -> None:
+        completion.error = self._error
+        self._grant(completion)
+
+    def _release(self, completion: Completion) -> None:
+        party = completion.party
+        if party is not None and not party.daemon:
+            self._parked.discard(completion)
+            completion.error = SystemExit(0)
+            self._grant(completion)

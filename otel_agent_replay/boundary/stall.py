@@ -1,0 +1,204 @@
+"""Finds threads that are blocked where no patch can see it: one sampler for the process.
+
+A gate is attended while something waits in it for a thread that has not settled. Each look reads what the
+operating system knows of every thread of this process: its state, and how long it has run so far. A thread
+that was asleep in two looks and has not run in between has been blocked, not merely without the GIL: the
+sampler gave that up meanwhile. Whatever must not be mistaken asks for more looks than two.
+
+While a thread stands in a debugger it is not blocked, however long that lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from _thread import allocate_lock, start_new_thread
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.shield import fault
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from otel_agent_replay.boundary.delivery import Delivery
+
+FASTEST = 0.0001
+"""Seconds between two looks, at first."""
+SLOWEST = 0.02
+"""Seconds between two looks, while nothing changes."""
+
+DEBUGGERS = frozenset({"bdb", "pdb", "pydevd", "debugpy", "ipdb", "pudb", "_pydevd_bundle", "_pydev_bundle"})
+"""Top-level modules of debuggers."""
+
+_TASKS = Path("/proc/self/task")
+
+
+class Look:
+    """What is known of the threads of this process, over several looks."""
+
+    def __init__(self) -> None:
+        self.available = _TASKS.is_dir()
+        self.started = False
+        self.still = 0
+        """Looks in a row in which no thread but this one ran."""
+        self.delta: dict[int, int] = {}
+        """Nanoseconds that a thread has run since the previous look, by the operating system's id."""
+        self._ran: dict[int, int] = {}
+        self._asleep: dict[int, int] = {}
+
+    def again(self) -> None:
+        """Look."""
+        own = threading.get_native_id()
+        quiet = True
+        ran: dict[int, int] = {}
+        for native in self._threads():
+            if native == own:
+                continue
+            state, runtime = _read(native)
+            ran[native] = runtime
+            before = self._ran.get(native)
+            self.delta[native] = 0 if before is None else max(0, runtime - before)
+            if state == "S" and runtime == before:
+                self._asleep[native] = self._asleep.get(native, 0) + 1
+            else:
+                self._asleep[native] = 0
+                quiet = False
+        self._ran = ran
+        self.still = self.still + 1 if quiet else 0
+
+    def asleep(self, native: int) -> int:
+        """Looks in a row since which a thread has been asleep."""
+        return self._asleep.get(native, 0) if self.available else self.still
+
+    def _threads(self) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir(_TASKS)]
+        except OSError:
+            return []
+
+
+def _read(native: int) -> tuple[str, int]:
+    """State letter of a thread, and nanoseconds that it has run; a thread that is gone sleeps for good."""
+    try:
+        with open(f"/proc/self/task/{native}/stat", "rb", 0) as file:
+            state = chr(file.read(200).rpartition(b")")[2][1])
+        with open(f"/proc/self/task/{native}/schedstat", "rb", 0) as file:
+            return state, int(file.read(60).split()[0])
+    except (OSError, IndexError, ValueError):
+        return "S", 0
+
+
+class _Sampler:
+    def __init__(self) -> None:
+        self.lock = allocate_lock()
+        self.gates: set[Delivery] = set()
+        self.awake = allocate_lock()
+        self.awake.acquire()
+        self.running = False
+        self.pace = FASTEST
+
+    def attend(self, gate: Delivery) -> None:
+        with self.lock:
+            if gate in self.gates:
+                return
+            self.gates.add(gate)
+            self.pace = FASTEST
+            if not self.running:
+                self.running = True
+                start_new_thread(self.run, ())
+            elif self.awake.locked():
+                self.awake.release()
+
+    def run(self) -> None:
+        from otel_agent_replay.boundary.lanes import LANE, OUTSIDE  # noqa: PLC0415 (a cycle)
+
+        LANE.set(OUTSIDE)
+        while True:
+            look, progress = Look(), -1
+            while self.gates:
+                real.sleep(self.pace)
+                gates = tuple(self.gates)
+                moved = sum(gate.grants for gate in gates)
+                if moved != progress:
+                    progress, look = moved, Look()
+                    self.pace = max(FASTEST, min(gate.pace for gate in gates))
+                    if self.pace > FASTEST:
+                        continue
+                look.again()
+                for gate in gates:
+                    if not self._tick(gate, look):
+                        with self.lock:
+                            self.gates.discard(gate)
+                self.pace = min(SLOWEST, self.pace * 1.5) if look.started else FASTEST
+                look.started = True
+            self.awake.acquire()
+
+    def _tick(self, gate: Delivery, look: Look) -> bool:
+        try:
+            return gate.tick(look)
+        except Exception as error:  # noqa: BLE001 (the sampler serves other runs too)
+            fault("watching threads", error)
+            return False
+
+
+_sampler = _Sampler()
+
+
+def attend(gate: Delivery) -> None:
+    """Look at the threads until `gate.tick` says that it is enough."""
+    if gate not in _sampler.gates:
+        _sampler.attend(gate)
+
+
+def threads() -> int:
+    """How many threads run Python code, our sampler not counted."""
+    return len(sys._current_frames()) - _sampler.running
+
+
+def forked() -> None:
+    """This is a forked child: the sampler's thread is not here."""
+    global _sampler
+    _sampler = _Sampler()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forked)
+
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OWN = str(Path(__file__).parents[1])
+
+
+def stack(ident: int) -> list[FrameType]:
+    """Frames of a thread, innermost first."""
+    frames = []
+    frame = sys._current_frames().get(ident)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def in_debugger(ident: int) -> bool:
+    """Whether a thread stands in a debugger: nearer to where it is than any code of the program."""
+    for frame in stack(ident):
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in DEBUGGERS:
+            return True
+        if not frame.f_code.co_filename.startswith((*_LIBRARIES, _OWN, "<")):
+            return False
+    return False
+
+
+def describe(ident: int, deepest: int = 8) -> list[str]:
+    """Where a thread is, innermost last, one line a frame, our own frames left out."""
+    frames = [frame for frame in stack(ident) if not frame.f_code.co_filename.startswith(_OWN)]
+    return [place(frame) for frame in reversed(frames[:deepest])]
+
+
+def place(frame: FrameType) -> str:
+    """One line that says where a frame is."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"

@@ -1,0 +1,60 @@
+"""`agent-replay replay`: run a recorded execution again, offline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from otel_agent_replay import settings
+from otel_agent_replay.assembly import launch
+from otel_agent_replay.errors import UsageError
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False},
+    epilog=(
+        "Exit codes: 0 the expectation holds; 1 it does not; 125 the replay cannot judge (the program departed from "
+        "the recording, or could not start); 2 wrong usage; 128 the recording is unknown or unreadable."
+    ),
+)
+@click.argument("run")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--report", type=click.Path(dir_okay=False), help="Write the report to this file as JSON.")
+@click.option(
+    "--expect",
+    "expected",
+    multiple=True,
+    metavar="WHAT",
+    help="What the program is to end with, in place of what was recorded: ok, exit=N, exception=NAME, "
+    "stdout=REGEX or outcome.NAME=VALUE. May be given several times.",
+)
+@click.option("--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N.")
+@click.option("--trust", is_flag=True, help="Run the recorded command though this user did not record it.")
+@click.option("--quiet", is_flag=True, help="Report on standard error only what departs.")
+def command(
+    run: str,
+    command: tuple[str, ...],
+    report: str | None,
+    expected: tuple[str, ...],
+    stop_at: str,
+    trust: bool,  # noqa: FBT001 (click gives it by name)
+    quiet: bool,  # noqa: FBT001 (click gives it by name)
+) -> None:
+    """Run RUN again from its recording: the recorded command in its directory, or COMMAND after `--`.
+
+    Nothing reaches the network, no key is needed, and waiting takes no time. The program's standard output is
+    passed through.
+    """
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise UsageError(f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file.")
+    result = launch.replay(
+        settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust
+    )
+    if report is not None:
+        Path(report).write_text(json.dumps(result.report, indent=2, allow_nan=False) + "\n", "utf-8")
+    if result.lines and not (quiet and result.exit_code == 0):
+        click.echo("\n".join(f"agent-replay: {line}" if not line.startswith(" ") else line for line in result.lines), err=True)
+    sys.exit(result.exit_code)

@@ -1,0 +1,142 @@
+"""Patching what has no library: functions of the standard library that hand out the world.
+
+The replacements are plain functions, for they are called often. A built-in function that is made an attribute
+of a class does not become a method; so that ours does not either, it is put in bound (`unbindable`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from dataclasses import dataclass, field
+from types import MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from otel_agent_replay.boundary.callers import LIBRARY, kind_of_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Place:
+    """What a replacement is bound to: stands for the module that it was put into, also when pickled."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return importlib.import_module, (self._module,)
+
+    def __copy__(self) -> _Place:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Place:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<module {self._module!r}>"
+
+
+def unbindable(function: Callable[..., Any], original: Callable[..., Any], module: str) -> MethodType:
+    """Make `function`, whose first parameter is not used, look and behave like the built-in `original`."""
+    like(function, original, module)
+    return MethodType(function, _Place(module))
+
+
+def like(function: Callable[..., Any], original: Callable[..., Any], module: str) -> None:
+    """Give `function` the name and the documentation of `original`."""
+    function.__module__ = module
+    function.__name__ = getattr(original, "__name__", function.__name__)
+    function.__qualname__ = getattr(original, "__qualname__", function.__name__)
+    function.__doc__ = original.__doc__
+
+
+_INHERITED = object()
+
+
+@dataclass(slots=True)
+class Patches:
+    """What was put in place of what."""
+
+    _put: list[tuple[Any, str, Any, Any]] = field(default_factory=list)
+    _undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def put(self, owner: Any, name: str, replacement: Any) -> None:
+        """Set an attribute of a module or class."""
+        self._put.append((owner, name, vars(owner).get(name, _INHERITED), replacement))
+        setattr(owner, name, replacement)
+
+    def on_undo(self, undo: Callable[[], None]) -> None:
+        """Something else that is to be undone."""
+        self._undo.append(undo)
+
+    def rebind(self) -> None:
+        """Let modules of the program that took a name before (``from time import time``) have ours instead."""
+        self._exchange(
+            {id(old): (old, new) for owner, _, old, new in self._put if isinstance(owner, ModuleType)}, LIBRARY
+        )
+
+    def undo(self) -> None:
+        """Put everything back, in every module; what somebody else has put in since stays."""
+        for owner, name, original, replacement in reversed(self._put):
+            if vars(owner).get(name) is not replacement:
+                continue
+            if original is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+        self._exchange({id(new): (new, old) for owner, _, old, new in self._put if isinstance(owner, ModuleType)})
+        for undo in reversed(self._undo):
+            undo()
+        self._put.clear()
+        self._undo.clear()
+
+    @staticmethod
+    def _exchange(pairs: dict[int, tuple[Any, Any]], most: int | None = None) -> None:
+        for module in list(sys.modules.values()):
+            names = getattr(module, "__dict__", None)
+            if type(names) is not dict:
+                continue
+            found = [(name, pairs[id(value)]) for name, value in names.copy().items() if id(value) in pairs]
+            if found and (most is None or kind_of_module(module) <= most):
+                for name, (old, new) in found:
+                    if names[name] is old:
+                        names[name] = new
+
+
+class Installation:
+    """Patches that go in with the first who wants them, and out with the last.
+
+    Args:
+        put: puts them in.
+    """
+
+    def __init__(self, put: Callable[[Patches], None]) -> None:
+        self._put = put
+        self._patches = Patches()
+        self._users = 0
+        self._lock = threading.Lock()
+
+    def install(self) -> Callable[[], None]:
+        """Put the patches in, unless they are. Gives what undoes this call."""
+        with self._lock:
+            if self._users == 0:
+                self._put(self._patches)
+                self._patches.rebind()
+            self._users += 1
+        left = [self._leave]
+
+        def uninstall() -> None:
+            if left:
+                left.pop()()
+
+        return uninstall
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._patches.undo()

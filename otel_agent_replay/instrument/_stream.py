@@ -1,0 +1,264 @@
+"""Response bodies: tapped while they are recorded, played while they are replayed.
+
+What is decided about a chunk is decided once, in `Tap` and `Played`; the classes that iterate are as lazy
+as the streams they stand for, in both colours. A stream may have more than one live iterator (the openai
+client drains what follows ``[DONE]`` with a second one), so what was read belongs to the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from otel_agent_replay.boundary.shield import fault
+from otel_agent_replay.instrument import _coding, genai
+from otel_agent_replay.recording.values import End, Note, NoteKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from otel_agent_replay.boundary.session import Answer, Crossing, Exchange, Turn
+    from otel_agent_replay.instrument.genai import Reading
+    from otel_agent_replay.recording.values import WireHead
+
+_TERMINAL = re.compile(
+    rb"^(?:data: ?\[DONE\]"
+    rb"|event: ?(?:message_stop|response\.(?:completed|failed|incomplete))[ \r]*$"
+    rb'|data: ?\{[^\n]*?"type": ?"(?:message_stop|response\.(?:completed|failed|incomplete))")',
+    re.MULTILINE,
+)
+"""The event after which a model sends nothing more. Text of a model cannot hold it: JSON has no line ends."""
+
+
+class Tap:
+    """A body while it is recorded. Nothing here raises into the program."""
+
+    __slots__ = ("_count", "_crossing", "_done", "_exchange", "_garbled", "_head", "_kept", "_reading", "_undo")
+
+    def __init__(
+        self, crossing: Crossing, exchange: Exchange, head: WireHead, undo: _coding.Undo | None, reading: Reading | None
+    ) -> None:
+        self._crossing = crossing
+        self._exchange = exchange
+        self._head = head
+        self._undo = undo
+        self._reading = reading
+        self._kept: list[bytes] = []
+        self._count = 0
+        self._done = False
+        self._garbled = False
+
+    def took(self, raw: bytes) -> Turn | None:
+        """The transport gave a chunk. Returns what to wait for before the program gets it."""
+        index = self._count
+        self._count += 1
+        if self._undo is None:
+            self._chunk(raw if type(raw) is bytes else bytes(raw))
+        elif not self._done:
+            try:
+                self._chunk(self._undo.chunk(bytes(raw)))
+            except Exception as error:  # noqa: BLE001 (whatever the decoder raises, the program's own raises too)
+                self._garbled = True
+                self.finish(End.RAISED, error)
+        elif self._garbled:
+            note = Note(NoteKind.UNCAPTURED, "a body whose content coding is broken was read undecoded")
+            self._crossing.lane.session.note(note)
+        return self._exchange.chunk_turn(index)
+
+    def ended(self) -> None:
+        """The transport has no more."""
+        if self._undo is not None and not self._done:
+            try:
+                tail = self._undo.flush()
+            except Exception as error:  # noqa: BLE001 (the program's own decoder raises it too)
+                self.finish(End.RAISED, error)
+                return
+            if tail:
+                self._chunk(tail)
+        self.finish(End.ENDED)
+
+    def broke(self, error: BaseException) -> None:
+        """The transport raised, or the reader was interrupted while it waited."""
+        if isinstance(error, Exception):
+            self.finish(End.RAISED, error)
+        elif not isinstance(error, GeneratorExit):
+            # A closed iterator is not the end of its stream; a cancellation is, and is told from a close.
+            self.finish(End.ABANDONED, error if isinstance(error, asyncio.CancelledError) else None)
+
+    def finish(self, how: End, error: BaseException | None = None) -> None:
+        """The body is finished, broken or left; only the first time counts."""
+        if self._done:
+            return
+        self._done = True
+        try:
+            learned = genai.http_response(self._head)
+            if self._reading is not None:
+                learned.update(self._reading(self._head, b"".join(self._kept)))
+            self._crossing.describe(learned)
+        except Exception as failure:  # noqa: BLE001 (recording never hurts the agent)
+            fault("reading a response", failure, self._crossing.lane.session.note)
+        self._exchange.end(how, error)
+
+    def _chunk(self, data: bytes) -> None:
+        if self._reading is not None:
+            self._kept.append(data)
+        self._exchange.chunk(data)
+
+
+class SyncTap(wrapt.BaseObjectProxy[Any]):
+    """A synchronous response stream, tapped; else it is what it wraps."""
+
+    def __init__(self, stream: Any, tap: Tap) -> None:
+        super().__init__(stream)
+        self._self_tap = tap
+
+    def __iter__(self) -> Iterator[bytes]:
+        tap = self._self_tap
+        try:
+            for raw in self.__wrapped__:
+                turn = tap.took(raw)
+                if turn is not None:
+                    turn.wait()
+                yield raw
+        except BaseException as error:
+            tap.broke(error)
+            raise
+        tap.ended()
+
+    def close(self) -> None:
+        try:
+            self.__wrapped__.close()
+        finally:
+            self._self_tap.finish(End.ABANDONED)
+
+    def __del__(self) -> None:
+        self._self_tap.finish(End.ABANDONED)
+
+
+class AsyncTap(wrapt.BaseObjectProxy[Any]):
+    """An asynchronous response stream, tapped; else it is what it wraps."""
+
+    def __init__(self, stream: Any, tap: Tap) -> None:
+        super().__init__(stream)
+        self._self_tap = tap
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        tap = self._self_tap
+        chunks = self.__wrapped__.__aiter__()
+        try:
+            async for raw in chunks:
+                turn = tap.took(raw)
+                if turn is not None:
+                    await turn.wait_async()
+                yield raw
+        except BaseException as error:
+            tap.broke(error)
+            raise
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+        tap.ended()
+
+    async def aclose(self) -> None:
+        try:
+            await self.__wrapped__.aclose()
+        finally:
+            self._self_tap.finish(End.ABANDONED)
+
+    def __del__(self) -> None:
+        self._self_tap.finish(End.ABANDONED)
+
+
+class Played:
+    """A recorded body, as far as the program has read it.
+
+    Args:
+        chunks: the body as it is served, content coding done again; one for each recorded chunk.
+    """
+
+    def __init__(self, crossing: Crossing, exchange: Exchange, answer: Answer, chunks: Sequence[bytes]) -> None:
+        self._crossing = crossing
+        self._exchange = exchange
+        self._answer = answer
+        self._chunks = chunks
+        self._next = 0
+
+    def turn(self) -> Turn | None:
+        """What to wait for before `take`."""
+        if self._next < len(self._chunks) or self._cut_short():
+            return self._exchange.chunk_turn(self._next)
+        return None
+
+    def take(self) -> bytes | None:
+        """The next chunk; None at the end. Raises what the recorded reader was given, or a divergence."""
+        if self._next < len(self._chunks):
+            self._next += 1
+            return self._chunks[self._next - 1]
+        if self._cut_short():
+            raise self._crossing.past_end()
+        error = None if self._answer.left else self._answer.error
+        self.finish(End.ENDED if error is None else End.RAISED, error)
+        if error is not None:
+            raise error
+        return None
+
+    def finish(self, how: End, error: BaseException | None = None) -> None:
+        self._exchange.end(how, error)
+
+    def _cut_short(self) -> bool:
+        """Whether the recorded reader stopped where more could have come."""
+        return self._answer.left and not is_whole(self._answer)
+
+
+def is_whole(answer: Answer) -> bool:
+    """Whether a body that was left holds all that there was to read."""
+    if answer.head is None:
+        return False
+    lengths = [value for name, value in answer.head.headers if name.lower() == _coding.CONTENT_LENGTH]
+    if lengths and not _coding.codings(answer.head.headers):
+        return lengths[0] == str(sum(map(len, answer.chunks)))
+    return _TERMINAL.search(b"".join(answer.chunks)) is not None
+
+
+class SyncPlayed:
+    """A recorded body as a synchronous stream; `Family` joins it to the library's own stream class."""
+
+    def __init__(self, played: Played) -> None:
+        self._played = played
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            turn = self._played.turn()
+            if turn is not None:
+                turn.wait()
+            chunk = self._played.take()
+            if chunk is None:
+                return
+            yield chunk
+
+    def close(self) -> None:
+        self._played.finish(End.ABANDONED)
+
+
+class AsyncPlayed:
+    """A recorded body as an asynchronous stream; `Family` joins it to the library's own stream class."""
+
+    def __init__(self, played: Played) -> None:
+        self._played = played
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            turn = self._played.turn()
+            if turn is not None:
+                await turn.wait_async()
+            chunk = self._played.take()
+            if chunk is None:
+                return
+            yield chunk
+
+    async def aclose(self) -> None:
+        self._played.finish(End.ABANDONED)

@@ -1,0 +1,61 @@
+"""Timers of event loops: `asyncio.sleep`, `wait_for`, `timeout` and anyio's deadlines all end in `call_at`.
+
+Recording, a timer that fires has a place in the order. Replaying, it never waits: it fires in that place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from otel_agent_replay.boundary.completions import TimerHandle, TimerTurn
+from otel_agent_replay.boundary.lanes import strand
+from otel_agent_replay.boundary.order import TIMER, Delivery, ordering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.instrument.concurrency.patching import Patches
+
+_WAKE_SLEEPER = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # asyncio.sleep's callback
+
+
+def install(patches: Patches) -> None:
+    """Patch the loops that derive from asyncio's own."""
+    patches.put(asyncio.BaseEventLoop, "call_at", _call_at)
+
+
+def _call_at(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call_at(self: Any, when: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+        lane = strand()
+        gate = ordering(lane)
+        if lane is None or gate is None or when is None:
+            if lane is not None and lane.beneath is not None and callback is _WAKE_SLEEPER and lane.session.replaying:
+                when = self.time()  # a backoff beneath an answered call
+            return original(self, when, callback, *args, context=context)
+        self._check_closed()
+        if self.get_debug():
+            self._check_thread()
+            self._check_callback(callback, "call_at")
+        return _timer(gate, lane, self, when, callback, args, context)
+
+    return call_at
+
+
+def _timer(
+    gate: Delivery, lane: Lane, loop: Any, when: float, callback: Any, args: tuple[Any, ...], context: Any
+) -> TimerHandle:
+    ordinal = lane.ordinal(TIMER)
+    turn = TimerTurn(gate, lane, TIMER, ordinal, gate.place(lane, TIMER, ordinal), when)
+    turn.pause = callback is _WAKE_SLEEPER
+    turn.watch = gate.meet(loop)
+    handle = TimerHandle(turn, callback, args, loop, context)
+    if handle._source_traceback:  # type: ignore[attr-defined]
+        del handle._source_traceback[-2:]  # type: ignore[attr-defined]
+    if not gate.replaying:
+        heapq.heappush(loop._scheduled, handle)
+        handle._scheduled = True  # type: ignore[attr-defined]
+    gate.expect(turn)
+    return handle

@@ -1,0 +1,251 @@
+"""Randomness: `random`, `os.urandom` and what is made of it, `uuid`, names of temporary files.
+
+The generator that `random` shares stays the object that it is, in the same state: its class is exchanged for
+one whose primitive draws are readings. So a seeded program draws what it always drew, and two runs that draw
+from it in turns replay each by itself. A generator of the program's own is kept by the entropy that seeds it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import uuid
+from functools import partial
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_agent_replay.boundary import lanes, real
+from otel_agent_replay.boundary.callers import caller, entropy_reader
+from otel_agent_replay.boundary.virtual import MOST_BITS, NAME_CHARACTERS, NAME_LENGTH, SEED_BYTES
+from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from otel_agent_replay.boundary.lanes import Lane
+
+GETRANDBITS: Final = "random:getrandbits:"
+"""Followed by the number of bits, so that a draw of another size is another reading; so is it below."""
+URANDOM: Final = "random:os.urandom:"
+"""Followed by the number of bytes."""
+SEED: Final = "random:seed"
+UUID4: Final = "random:uuid4"
+TEMPFILE: Final = "random:tempfile"
+
+UUIDS: Final = ("uuid1", "uuid6", "uuid7", "uuid8")
+"""Beside `uuid4`; those that this Python has."""
+
+_shared: Random = random._inst  # noqa: SLF001 (the generator of the module)
+_plain_random: Callable[[], float] = Random.random.__get__(_shared)
+_plain_getrandbits: Callable[[int], int] = Random.getrandbits.__get__(_shared)
+_uuid4_code = uuid.uuid4.__code__
+_tempfile_code = tempfile._get_default_tempdir.__code__  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def install() -> Callable[[], None]:
+    """Patch the generators. Gives what undoes it; several installations patch once."""
+    return _installation.install()
+
+
+def _reader(frame: FrameType | None) -> tuple[Lane, FrameType] | None:
+    """Whose reading it is that the code in `frame` makes; None for nobody's."""
+    lane = lanes.current()
+    if lane is None or lane.beneath is not None or frame is None:
+        return None
+    reader = entropy_reader(frame)
+    return None if reader is None else (lane, reader)
+
+
+class _Recorded(Random):
+    """The class of the shared generator: its primitive draws are readings."""
+
+    def random(self) -> float:
+        found = _reader(caller())
+        if found is None:
+            return _plain_random()
+        lane, frame = found
+        return lane.session.read(lane, "random:random", frame, _plain_random)
+
+    def getrandbits(self, k: int, /) -> int:
+        found = _reader(caller())
+        if found is None:
+            return _plain_getrandbits(k)
+        lane, frame = found
+        source = f"{GETRANDBITS}{k}"
+        if k <= MOST_BITS:
+            return lane.session.read(lane, source, frame, partial(_plain_getrandbits, k))
+        return int.from_bytes(lane.session.read(lane, source, frame, partial(_plain_bytes, k)))
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        # It makes two values of two draws and keeps one for later: one more call would shift all that follow.
+        found = _reader(caller())
+        if found is None:
+            return super().gauss(mu, sigma)
+        lane, frame = found
+        return mu + lane.session.read(lane, "random:gauss", frame, _plain_gauss) * sigma
+
+    def __reduce__(self) -> tuple[type[Random], tuple[()], Any]:
+        return Random, (), self.getstate()
+
+
+def _plain_bytes(bits: int) -> bytes:
+    return _plain_getrandbits(bits).to_bytes((bits + 7) // 8)
+
+
+def _plain_gauss() -> float:
+    lane = lanes.LANE.set(lanes.OUTSIDE)  # its own draws are no readings
+    try:
+        return Random.gauss(_shared, 0.0, 1.0)
+    finally:
+        lanes.LANE.reset(lane)
+
+
+def _put(patches: Patches) -> None:
+    _put_shared(patches)
+    _put_entropy(patches)
+    _put_seed(patches)
+    patches.put(uuid, "uuid4", _uuid4(uuid.uuid4))
+    for name in UUIDS:
+        if hasattr(uuid, name):
+            patches.put(uuid, name, _uuid(getattr(uuid, name)))
+    patches.put(tempfile._RandomNameSequence, "__next__", _name(tempfile._RandomNameSequence.__next__))  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+_installation = Installation(_put)
+
+
+def _put_shared(patches: Patches) -> None:
+    if type(_shared) is not Random:
+        return  # somebody has exchanged it before; what it draws is theirs
+    _shared.__class__ = _Recorded
+
+    def undo() -> None:
+        _shared.__class__ = Random
+
+    patches.on_undo(undo)
+    for name in ("random", "getrandbits", "gauss"):
+        # The others are methods that look these up when they are called.
+        patches.put(random, name, getattr(_shared, name))
+
+
+def _put_entropy(patches: Patches) -> None:
+    original = os.urandom  # noqa: TID251 (to be replaced)
+
+    def urandom(_: object, size: int, /) -> bytes:
+        frame = caller()
+        found = _reader(frame)
+        if found is None or type(size) is not int or size < 0:
+            return original(size)
+        lane, reader = found
+        if frame is not None and frame.f_code is _uuid4_code:  # taken by its name before it was patched
+            return uuid.UUID(lane.session.read(lane, UUID4, reader, _uuid4_text)).bytes
+        return lane.session.read(lane, f"{URANDOM}{size}", reader, partial(original, size))
+
+    replacement = unbindable(urandom, original, "os")
+    patches.put(os, "urandom", replacement)
+    patches.put(random, "_urandom", replacement)
+    if hasattr(os, "getrandom"):
+        get = os.getrandom
+
+        def getrandom(_: object, size: int, flags: int = 0) -> bytes:
+            found = _reader(caller())
+            if found is None or type(size) is not int or size < 0:
+                return get(size, flags)
+            lane, reader = found
+            return lane.session.read(lane, f"{URANDOM}{size}", reader, partial(get, size, flags))
+
+        patches.put(os, "getrandom", unbindable(getrandom, get, "os"))
+
+
+def _put_seed(patches: Patches) -> None:
+    original = Random.seed
+
+    def seed(self: Random, a: Any = None, version: int = 2) -> None:
+        found = _reader(_seeder()) if a is None and not isinstance(self, SystemRandom | _Recorded) else None
+        if found is not None:
+            lane, frame = found
+            a = int.from_bytes(lane.session.read(lane, SEED, frame, partial(real.urandom, SEED_BYTES)))
+        original(self, a, version)
+
+    like(seed, original, "random")
+    patches.put(Random, "seed", seed)
+
+
+def _seeder() -> FrameType | None:
+    """Who wants a generator; None for `tempfile`, whose names are readings of their own."""
+    frame = caller(2)
+    outer = frame
+    while outer is not None and outer.f_globals.get("__name__") == "random":
+        outer = outer.f_back
+    return None if outer is not None and outer.f_globals.get("__name__") == "tempfile" else frame
+
+
+# -- uuid --------------------------------------------------------------------------------------------------
+
+
+def _uuid4_text() -> str:
+    return str(uuid.UUID(bytes=real.urandom(16), version=4))
+
+
+def _uuid4(original: Callable[[], uuid.UUID]) -> Callable[[], uuid.UUID]:
+    def uuid4() -> uuid.UUID:
+        found = _reader(caller())
+        if found is None:
+            return original()
+        lane, frame = found
+        return uuid.UUID(lane.session.read(lane, UUID4, frame, _uuid4_text))
+
+    like(uuid4, original, "uuid")
+    return uuid4
+
+
+def _uuid(original: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
+    source = f"random:{original.__name__}"
+
+    def make(*args: Any, **kwargs: Any) -> uuid.UUID:
+        found = _reader(caller())
+        if found is None:
+            return original(*args, **kwargs)
+        lane, frame = found
+        made: list[uuid.UUID] = []
+
+        def fresh() -> str:
+            token = lanes.LANE.set(lanes.OUTSIDE)  # what it is made of is no reading
+            try:
+                made.append(original(*args, **kwargs))
+            finally:
+                lanes.LANE.reset(token)
+            return str(made[0])
+
+        text = lane.session.read(lane, source, frame, fresh)
+        return made[0] if made and str(made[0]) == text else uuid.UUID(text)
+
+    like(make, original, "uuid")
+    return make
+
+
+# -- names of temporary files ------------------------------------------------------------------------------
+
+
+def _name(original: Callable[[Any], str]) -> Callable[[Any], str]:
+    def __next__(self: Any) -> str:  # noqa: N807 (it stands for one)
+        frame = caller()
+        found = None if frame is None or frame.f_code is _tempfile_code else _reader(frame)
+        if found is None:
+            return original(self)
+        lane, reader = found
+        return lane.session.read(lane, TEMPFILE, reader, _fresh_name)
+
+    like(__next__, original, "tempfile")
+    return __next__
+
+
+def _fresh_name() -> str:
+    number = int.from_bytes(real.urandom(8))
+    letters = []
+    for _ in range(NAME_LENGTH):
+        number, index = divmod(number, len(NAME_CHARACTERS))
+        letters.append(NAME_CHARACTERS[index])
+    return "".join(letters)

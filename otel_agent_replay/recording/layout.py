@@ -1,0 +1,374 @@
+"""How a frame is laid out as protobuf.
+
+Our own attributes stand in the span as fields of their own, not as OTLP key-value pairs: a call that adds 1 KB to
+a chat would otherwise cost more in names than in content. `unpack` gives them back under their names, so nobody
+else knows; `as_otlp` writes the span with plain attributes, as it travels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from otel_agent_replay.recording import names, wire
+from otel_agent_replay.recording.names import FrameKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_agent_replay.recording.frames import Frame
+    from otel_agent_replay.recording.values import Attribute
+
+MARK = b"\x85\x9a\xc9\x46"
+"""The tag of field 18,500,000, a fixed32."""
+
+PREAMBLE = len(MARK) + 4
+"""Bytes of the mark and the checksum; the length prefix counts them."""
+
+JOIN_BELOW = 64 * 1024
+"""Bytes: smaller parts of a frame are joined; larger ones are handed on as they are, without a copy."""
+
+FRAME_PROTO = """\
+syntax = "proto3";
+message ArrayValue { repeated AnyValue values = 1; }
+message AnyValue {
+  string string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4;
+  ArrayValue array_value = 5;
+}
+message KeyValue { string key = 1; AnyValue value = 2; }
+message Status { string message = 2; int32 code = 3; }
+message Piece { bytes digest = 1; string text = 2; string base64 = 3; }
+message Known { uint32 key = 1; AnyValue value = 2; }
+message Frame {
+  bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; string name = 5; int32 kind = 6;
+  fixed64 start_time_unix_nano = 7; fixed64 end_time_unix_nano = 8;
+  repeated KeyValue attributes = 9; Status status = 15;
+  uint32 frame = 201; uint32 schema = 202; bytes run = 203; string lane = 204; string key = 205;
+  uint64 ordinal = 206; string boundary = 207; uint64 seq = 208; string end = 209;
+  string payload = 210; uint64 payload_length = 211; bytes payload_digest = 212;
+  repeated Piece contents = 213;
+  repeated Known known = 214;
+  fixed32 crc = 18500000;
+}
+"""
+"""What a frame is, for any other protobuf reader (ClickHouse's `format_schema`, say). Fields below 200 are OTLP's."""
+
+KNOWN = (
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.request.stream",
+    "gen_ai.request.temperature",
+    "gen_ai.request.top_p",
+    "gen_ai.request.max_tokens",
+    "gen_ai.request.seed",
+    "gen_ai.request.choice.count",
+    "gen_ai.request.reasoning.level",
+    "gen_ai.response.id",
+    "gen_ai.response.model",
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.time_to_first_chunk",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.reasoning.output_tokens",
+    "gen_ai.output.type",
+    "gen_ai.tool.name",
+    "gen_ai.tool.call.id",
+    "gen_ai.tool.type",
+    "gen_ai.conversation.id",
+    "gen_ai.agent.name",
+    "openai.api.type",
+    "openai.request.service_tier",
+    "openai.response.service_tier",
+    "openai.response.system_fingerprint",
+    "server.address",
+    "server.port",
+    "error.type",
+    "http.request.method",
+    "http.response.status_code",
+    "url.full",
+)
+"""Names that stand in a frame as their place in this list. It only ever grows at its end: old files count on it."""
+
+_CODES = {
+    FrameKind.RUN_START: 1,
+    FrameKind.RUN: 2,
+    FrameKind.CROSSING_START: 3,
+    FrameKind.CROSSING: 4,
+    FrameKind.READINGS: 5,
+    FrameKind.CONTENTS: 6,
+}
+_KINDS = {code: kind for kind, code in _CODES.items()}
+_FRAME, _PIECE, _KNOWN = 201, 213, 214
+_NUMBERS = {names.SCHEMA: 202, names.ORDINAL: 206, names.SEQ: 208, names.PAYLOAD_LENGTH: 211}
+_TEXTS = {names.LANE: 204, names.KEY: 205, names.KIND: 207, names.END: 209, names.PAYLOAD: 210}
+_HEXES = {names.RUN_SPAN: 203, names.PAYLOAD_DIGEST: 212}
+_NAMES = {number: name for table in (_NUMBERS, _TEXTS, _HEXES) for name, number in table.items()}
+
+
+def _tag(number: int, wire_type: int) -> bytes:
+    return wire.varint(number << 3 | wire_type)
+
+
+_NUMBER_TAGS = {name: _tag(number, wire.VARINT) for name, number in _NUMBERS.items()}
+_TEXT_TAGS = {name: _tag(number, wire.BYTES) for name, number in _TEXTS.items()}
+_HEX_TAGS = {name: _tag(number, wire.BYTES) + b"\x08" for name, number in _HEXES.items()}
+_FRAME_FIELDS = {kind: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
+_CONTENT_PREFIXES = (names.CONTENT_PREFIX, names.CONTENT_BINARY_PREFIX)
+_PIECE_TAG = _tag(_PIECE, wire.BYTES)
+_KNOWN_TAG = _tag(_KNOWN, wire.BYTES)
+_KNOWN_KEYS = {name: b"\x08" + wire.varint(place) + b"\x12" for place, name in enumerate(KNOWN)}
+_SHORT = 64
+"""Characters: shorter values recur (models, keys, lanes), so their encoding is kept."""
+
+
+class NewerSchemaError(wire.MalformedError):
+    """A frame of a later version than this one reads."""
+
+    def __init__(self, schema: int) -> None:
+        super().__init__(
+            f"it was written by a newer version (schema {schema}; this version reads up to {names.SCHEMA_VERSION})"
+        )
+
+
+def encode(frame: Frame) -> list[bytes]:
+    """The bytes of a frame, in order, for `writev`: one part, or a few where some are large. Never raises.
+
+    What the other fields say already is left out, and given back by `unpack`: a parent that is the run's span, a
+    name that is the key, the id of a frame of contents, the length of a payload that is whole.
+    """
+    attributes = frame.attributes
+    key, run = attributes.get(names.KEY), attributes.get(names.RUN_SPAN)
+    parts = [
+        wire.head(
+            frame.trace_id,
+            0 if frame.kind is FrameKind.CONTENTS and frame.span_id == _contents_id(attributes) else frame.span_id,
+            0 if key is not None and run == hex_id(frame.parent_span_id) else frame.parent_span_id,
+            "" if frame.name == key else frame.name,
+            0 if frame.span_kind == 1 else frame.span_kind,
+            frame.started_ns,
+            frame.ended_ns,
+        ),
+        wire.status(failed=frame.failed),
+        _FRAME_FIELDS[frame.kind],
+    ]
+    payload_length = -1
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            if len(value) < _SHORT:
+                parts.append(_short(name, value))
+            else:
+                parts += _long_text(name, value)
+                if name == names.PAYLOAD:
+                    payload_length = len(parts[-1])
+        elif (tag := _NUMBER_TAGS.get(name)) is None or type(value) is not int or not 0 <= value < 1 << 64:
+            parts.append(_plain(name, value))
+        elif name != names.PAYLOAD_LENGTH:
+            parts.append(tag + wire.varint(value))
+    length = attributes.get(names.PAYLOAD_LENGTH)
+    if isinstance(length, int) and length != payload_length and 0 <= length < 1 << 64:
+        parts.append(_NUMBER_TAGS[names.PAYLOAD_LENGTH] + wire.varint(length))
+    if payload_length >= JOIN_BELOW or frame.kind is FrameKind.CONTENTS:
+        return _large(parts)
+    span = b"".join(parts)
+    return [b"".join((wire.varint(len(span) + PREAMBLE), MARK, crc32(span).to_bytes(4, "little"), span))]
+
+
+def as_otlp(frame: Frame) -> bytes:
+    """The span as it travels: every attribute an OTLP attribute, no mark and no checksum."""
+    parts = [_head(frame), wire.attribute(names.FRAME, str(frame.kind))]
+    parts.extend(wire.attribute(key, value) for key, value in frame.attributes.items())
+    parts.append(wire.status(failed=frame.failed))
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> tuple[FrameKind, wire.Span]:
+    """What a span holds, whether written by `encode` or by `as_otlp`; its attributes under their names.
+
+    Raises:
+        wire.MalformedError: these bytes are no frame of ours.
+        NewerSchemaError: they are one of a later version.
+    """
+    span = wire.decode(data)
+    attributes = span.attributes
+    named: object = attributes.pop(names.FRAME, None)
+    for number, value in span.others:
+        if number == _FRAME:
+            named = value
+        elif number == _PIECE:
+            _unpiece(attributes, value)
+        elif number == _KNOWN:
+            _unknown(attributes, value)
+        elif (name := _NAMES.get(number)) is not None:
+            attributes[name] = _unpacked(name, value)
+    schema = attributes.get(names.SCHEMA, names.SCHEMA_VERSION)
+    if isinstance(schema, int) and schema > names.SCHEMA_VERSION:
+        raise NewerSchemaError(schema)
+    kind = _KINDS.get(named) if isinstance(named, int) else next((k for k in FrameKind if k.value == named), None)
+    if kind is None:
+        raise wire.MalformedError("the span is no frame of ours")
+    _given_back(kind, span)
+    return kind, span
+
+
+def _given_back(kind: FrameKind, span: wire.Span) -> None:
+    """What `encode` left out."""
+    attributes = span.attributes
+    key, run, payload = attributes.get(names.KEY), attributes.get(names.RUN_SPAN), attributes.get(names.PAYLOAD)
+    span.kind = span.kind or 1
+    if isinstance(key, str):
+        span.name = span.name or key
+        if not span.parent_span_id and isinstance(run, str) and (digits := _unhex(run, 8)) is not None:
+            span.parent_span_id = int.from_bytes(digits, "big")
+    if isinstance(payload, str) and names.PAYLOAD_LENGTH not in attributes:
+        attributes[names.PAYLOAD_LENGTH] = len(payload.encode())
+    if kind is FrameKind.CONTENTS and not span.span_id:
+        span.span_id = _contents_id(attributes)
+
+
+def _head(frame: Frame) -> bytes:
+    return wire.head(
+        frame.trace_id,
+        frame.span_id,
+        frame.parent_span_id,
+        frame.name,
+        frame.span_kind,
+        frame.started_ns,
+        frame.ended_ns,
+    )
+
+
+def _large(parts: list[bytes]) -> list[bytes]:
+    """A frame without copying what is large."""
+    size = sum(map(len, parts))
+    joined: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < JOIN_BELOW:
+            small.append(part)
+        else:
+            joined += (b"".join(small), part)
+            small = []
+    joined.append(b"".join(small))
+    checksum = 0
+    for part in joined:
+        checksum = crc32(part, checksum)
+    joined[0] = b"".join((wire.varint(size + PREAMBLE), MARK, checksum.to_bytes(4, "little"), joined[0]))
+    return joined
+
+
+def _long_text(name: str, value: str) -> list[bytes]:
+    """A text attribute; what is large stands last, by itself."""
+    tag = _TEXT_TAGS.get(name)
+    if tag is not None:
+        text = value.encode("utf-8", "replace")
+        return [tag, wire.varint(len(text)), text]
+    tag = _HEX_TAGS.get(name)
+    if tag is not None and (digits := _unhex(value, 8)) is not None:
+        return [tag, digits]
+    return _piece(name, value) or [_plain(name, value)]
+
+
+@lru_cache(1024)
+def _short(name: str, value: str) -> bytes:
+    """A short text attribute."""
+    return b"".join(_long_text(name, value))
+
+
+def _plain(name: str, value: Attribute) -> bytes:
+    """An attribute of others, its name shortened where it is a common one."""
+    key = _KNOWN_KEYS.get(name)
+    if key is None:
+        return wire.attribute(name, value)
+    held = wire.any_value(value)
+    inner = key + wire.varint(len(held))
+    return b"".join((_KNOWN_TAG, wire.varint(len(inner) + len(held)), inner, held))
+
+
+def _contents_id(attributes: Mapping[str, Attribute]) -> int:
+    """Id of a frame of contents: the beginning of its first digest."""
+    for name in attributes:
+        if name.startswith(_CONTENT_PREFIXES):
+            digest = _unhex(name.rpartition(".")[2], 16)
+            return contents_id(digest.hex()) if digest is not None else 0
+    return 0
+
+
+@lru_cache(256)
+def hex_id(span_id: int) -> str:
+    """A span id as it is written: 16 hex digits."""
+    return f"{span_id:016x}"
+
+
+def contents_id(digest: str) -> int:
+    """The same for a digest of 32 hex digits: pieces that are sent again are the same span."""
+    return int(digest[:16], 16) or 1
+
+
+def _piece(name: str, value: str) -> list[bytes]:
+    """A piece of content; nothing where the attribute is none."""
+    if name.startswith(names.CONTENT_PREFIX):
+        prefix, form = names.CONTENT_PREFIX, b"\x12"
+    elif name.startswith(names.CONTENT_BINARY_PREFIX):
+        prefix, form = names.CONTENT_BINARY_PREFIX, b"\x1a"
+    else:
+        return []
+    digest = _unhex(name[len(prefix) :], 16)
+    if digest is None:
+        return []
+    text = value.encode("utf-8", "replace")
+    inner = b"".join((b"\x0a\x10", digest, form, wire.varint(len(text))))
+    return [_PIECE_TAG, wire.varint(len(inner) + len(text)), inner, text]
+
+
+def _unhex(text: str, size: int) -> bytes | None:
+    """So many bytes from their lower-case hex digits; None where the text is anything else."""
+    if len(text) != 2 * size:
+        return None
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return data if data.hex() == text else None
+
+
+def _unpacked(name: str, value: wire.Value) -> Attribute:
+    if isinstance(value, int):
+        if name not in _NUMBERS:
+            raise wire.MalformedError(f"{name} is a number")
+        return value
+    if name in _HEXES:
+        return value.hex()
+    if name in _TEXTS:
+        return wire.text(value)
+    raise wire.MalformedError(f"{name} is no number")
+
+
+def _unknown(attributes: dict[str, Attribute], data: wire.Value) -> None:
+    """An attribute whose name is a place in `KNOWN`. Of a name that this version does not know nothing is kept."""
+    if isinstance(data, int):
+        raise wire.MalformedError("an attribute is a number")
+    place, held = 0, None
+    for number, _, value in wire.fields(data, 0, len(data)):
+        if number == 1 and isinstance(value, int):
+            place = value
+        elif number == 2 and isinstance(value, bytes):
+            held = wire.read_value(value)
+    if held is not None and place < len(KNOWN):
+        attributes[KNOWN[place]] = held
+
+
+def _unpiece(attributes: dict[str, Attribute], data: wire.Value) -> None:
+    if isinstance(data, int):
+        raise wire.MalformedError("a piece of content is a number")
+    digest, prefix, text = "", names.CONTENT_PREFIX, ""
+    for number, _, value in wire.fields(data, 0, len(data)):
+        if number == 1 and isinstance(value, bytes):
+            digest = value.hex()
+        elif number in (2, 3):
+            prefix = names.CONTENT_PREFIX if number == 2 else names.CONTENT_BINARY_PREFIX
+            text = wire.text(value)
+    attributes[prefix + digest] = text

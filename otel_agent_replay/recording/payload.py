@@ -1,0 +1,349 @@
+"""What the payload of a crossing holds, as JSON with short keys; what is absent has its default.
+
+| key | holds | default |
+|---|---|---|
+| `w` | 1: answered at the wire | 0 |
+| `i` | input, as the codec wrote it | null |
+| `o` | outcome, as the codec wrote it | null |
+| `y` | what a generator gave, in order, as the codec wrote it | [] |
+| `I`, `O`, `Y` | reference to the JSON of the same, where it is long | |
+| `a` | HTTP attempts, each as below | [] |
+
+| key of an attempt | holds | default |
+|---|---|---|
+| `m` | method | POST |
+| `u` | URL | |
+| `h` | request headers: a list of name, value, name, value …, or a reference to it; null: the body's length | [] |
+| `b` | reference to the request body | empty |
+| `s` | status | no response came |
+| `r` | reason phrase | the usual one of the status |
+| `v` | HTTP version | HTTP/1.1 |
+| `g` | response headers, as `h` | [] |
+| `d` | reference to the response body, its chunks joined | empty |
+| `n` | length of each chunk | one chunk that holds `d`; none without `d` |
+| `t` | microseconds of each chunk since the one before, the first since the request | [] |
+| `q` | place of each chunk in the run's order, or null | [] |
+| `e` | how it ended | ended; unfinished where no response came |
+| `x` | the error, as the codec wrote it | null |
+
+References are those of `contents`. A rope whose name is `ident(span_id, slot)` leaves it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+
+import orjson
+
+from otel_agent_replay.errors import UnreadableRecording
+from otel_agent_replay.recording.exact import dumps, loads
+from otel_agent_replay.recording.values import Attempt, End, WireHead, WireRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from otel_agent_replay.recording.values import CrossingRecord, Headers, Json
+
+T = TypeVar("T")
+
+SHORT_VALUE = 200
+"""Characters of JSON: an input or outcome up to this many stands in the payload, more is content stored once."""
+
+SHORT_HEADERS = 100
+"""Characters: headers up to this many stand in the payload, more are content stored once."""
+
+_REASONS = {int(status): status.phrase for status in HTTPStatus}
+_SLOTS = ("h", "b", "g", "d")
+
+
+def ident(span_id: int, slot: str) -> str:
+    """What `ContentWriter.refer` is to be given as `ident` for a slot of a crossing."""
+    return f"{span_id:016x}.{slot}"
+
+
+def compose(record: CrossingRecord, refer: Callable[[str, bytes], Json]) -> dict[str, Json]:
+    """The payload of a crossing, with or without an outcome.
+
+    `refer(slot, body)` is asked for each body; slots are ``<n>.b`` (request body of attempt n), ``<n>.d``
+    (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o`` and
+    ``y`` (input, outcome, items, where they are long). It must give the same reference for the same crossing and
+    slot when the body has not changed: keep them from the start frame for the end frame. Use
+    `ident(record.span_id, slot)` as the ident, and as the stream the lane, the key and the last letter of the slot.
+    """
+    payload: dict[str, Json] = {}
+    if record.wire:
+        payload["w"] = 1
+
+    def named(slot: str, body: bytes) -> Json:
+        return _unnamed(refer(slot, body), ident(record.span_id, slot))
+
+    for slot, value in (("i", record.input), ("o", record.outcome), ("y", list(record.items) or None)):
+        if value is None:
+            continue
+        text = dumps(value)
+        if len(text) > SHORT_VALUE:
+            payload[slot.upper()] = named(slot, text.encode())
+        else:
+            payload[slot] = value
+    if record.attempts:
+        payload["a"] = [_attempt(number, attempt, named) for number, attempt in enumerate(record.attempts)]
+    return payload
+
+
+def _unnamed(ref: Json, name: str) -> Json:
+    if isinstance(ref, dict) and ref.get("id") == name:
+        return {key: value for key, value in ref.items() if key != "id"}
+    return ref
+
+
+def _attempt(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json]) -> Json:
+    request, head = attempt.request, attempt.head
+    body = request.body
+    found: dict[str, Json] = {"u": request.url}
+    if request.method != "POST":
+        found["m"] = request.method
+    if request.headers:
+        found["h"] = _headers(request.headers, len(body), f"{number}.h", refer)
+    if body:
+        found["b"] = refer(f"{number}.b", body)
+    data = b"".join(attempt.chunks)
+    if head is not None:
+        found["s"] = head.status
+        if head.reason != _REASONS.get(head.status, ""):
+            found["r"] = head.reason
+        if head.http_version != "HTTP/1.1":
+            found["v"] = head.http_version
+        if head.headers:
+            found["g"] = _headers(head.headers, len(data), f"{number}.g", refer)
+    if data:
+        found["d"] = refer(f"{number}.d", data)
+    found.update(_course(attempt, has_data=bool(data)))
+    return found
+
+
+def _course(attempt: Attempt, *, has_data: bool) -> Iterator[tuple[str, Json]]:
+    """When the chunks came, and how it ended."""
+    if len(attempt.chunks) != has_data:
+        yield "n", [len(chunk) for chunk in attempt.chunks]
+    if attempt.offsets:
+        yield "t", [after - before for before, after in pairwise([0, *attempt.offsets])]
+    if attempt.seqs:
+        yield "q", list(attempt.seqs)
+    if attempt.end is not _usual_end(attempt.head):
+        yield "e", str(attempt.end)
+    if attempt.error is not None:
+        yield "x", attempt.error
+
+
+def _usual_end(head: WireHead | None) -> End:
+    return End.UNFINISHED if head is None else End.ENDED
+
+
+def _headers(headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
+    flat: list[Json] = []
+    size = 0
+    for name, value in headers:
+        flat.append(name)
+        flat.append(None if value == str(length) and name.lower() == "content-length" else value)
+        size += len(name) + len(value)
+    if size <= SHORT_HEADERS:
+        return flat
+    try:
+        text = orjson.dumps(flat)
+    except TypeError:  # a lone surrogate, which no header may hold
+        return flat
+    return refer(slot, text)
+
+
+def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
+    """Every reference to a body in a payload, whole, for `ContentReader.add_rope`."""
+    for slot in "ioy":
+        if slot.upper() in payload:
+            yield _named(payload[slot.upper()], ident(span_id, slot))
+    attempts = payload.get("a")
+    for number, attempt in enumerate(attempts if isinstance(attempts, list) else ()):
+        if isinstance(attempt, dict):
+            for letter in _SLOTS:
+                if letter in attempt and not isinstance(attempt[letter], list):
+                    yield _named(attempt[letter], ident(span_id, f"{number}.{letter}"))
+
+
+def _named(ref: Json, name: str) -> Json:
+    if isinstance(ref, dict) and ref.get("$") == "rope" and "id" not in ref:
+        return {**ref, "id": name}
+    return ref
+
+
+class StoredRequest(WireRequest):
+    """A recorded request whose body is resolved each time it is read.
+
+    The bodies of a chat of 1,000 turns are a thousand times what is stored of them, so they are never all there.
+    """
+
+    __slots__ = ("_ref", "_resolve")
+    _ref: Json | bytes
+    _resolve: Callable[[Json], bytes]
+
+    @classmethod
+    def of(cls, method: str, url: str, headers: Headers, ref: Json, resolve: Callable[[Json], bytes]) -> StoredRequest:
+        """A request whose body `resolve(ref)` gives."""
+        request = cls(method, url, headers, b"")
+        request._ref, request._resolve = ref, resolve
+        return request
+
+    @property
+    def body(self) -> bytes:
+        """The body, whole and as sent. Raises MissingContent where the recording lacks some of it."""
+        ref = self._ref
+        return ref if isinstance(ref, bytes) else self._resolve(ref)
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._ref = body
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WireRequest):
+            return NotImplemented
+        mine = (self.method, self.url, self.headers)
+        return mine == (other.method, other.url, other.headers) and self.body == other.body
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def restore(payload: dict[str, Json], base: CrossingRecord, resolve: Callable[[Json], bytes]) -> CrossingRecord:
+    """The inverse of `compose`: a copy of `base` with input, outcome, attempts, items and `wire` filled in.
+
+    Request bodies that are ropes are resolved when they are read.
+
+    Raises:
+        UnreadableRecording: the payload is malformed, or `resolve` lacks something.
+    """
+    stored = _Stored(payload)
+    attempts = stored.get("a", list, [])
+    return replace(
+        base,
+        wire=stored.get("w", int, 0) == 1,
+        input=stored.value("i", base.span_id, resolve),
+        outcome=stored.value("o", base.span_id, resolve),
+        items=_items(stored.value("y", base.span_id, resolve)),
+        attempts=[
+            _StoredAttempt(found, number, base.span_id, resolve).attempt() for number, found in enumerate(attempts)
+        ],
+    )
+
+
+class _Stored:
+    """A JSON object that may hold anything."""
+
+    def __init__(self, found: Json) -> None:
+        self.found = found if isinstance(found, dict) else _malformed("an attempt", found)
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """The value of this type, or the default where there is none."""
+        value = self.found.get(key, default)
+        return value if type(value) is kind or value is default else _malformed(f"`{key}`", value)
+
+    def value(self, key: str, span_id: int, resolve: Callable[[Json], bytes]) -> Json:
+        """What the codec wrote, here or as content of its own."""
+        if key.upper() not in self.found:
+            return self.found.get(key)
+        try:
+            return loads(resolve(_named(self.found[key.upper()], ident(span_id, key))))
+        except ValueError as error:
+            return _malformed(f"`{key.upper()}`", error)
+
+    def numbers(self, key: str) -> list[int]:
+        """A list of integers."""
+        values = self.get(key, list, [])
+        return values if all(type(value) is int for value in values) else _malformed(f"`{key}`", values)
+
+
+class _StoredAttempt(_Stored):
+    """An attempt as it stands in a payload."""
+
+    def __init__(self, found: Json, number: int, span_id: int, resolve: Callable[[Json], bytes]) -> None:
+        super().__init__(found)
+        self._number = number
+        self._span_id = span_id
+        self._resolve = resolve
+
+    def attempt(self) -> Attempt:
+        head = None
+        data = self._resolve(self._ref("d")) if "d" in self.found else b""
+        if "s" in self.found:
+            status = self.get("s", int, 0)
+            head = WireHead(
+                status,
+                self.get("r", str, _REASONS.get(status, "")),
+                self._headers("g", lambda: len(data)),
+                self.get("v", str, "HTTP/1.1"),
+            )
+        return Attempt(
+            self._request(),
+            head,
+            self._chunks(data),
+            list(accumulate(self.numbers("t"))),
+            self._end(head),
+            self.found.get("x"),
+            self.get("q", list, []),
+        )
+
+    def _request(self) -> WireRequest:
+        method, url = self.get("m", str, "POST"), self.get("u", str, "")
+        headers = self._headers("h", lambda: self._length("b"))
+        ref = self._ref("b") if "b" in self.found else ""
+        if isinstance(ref, dict) and ref.get("$") == "rope":
+            return StoredRequest.of(method, url, headers, ref, self._resolve)
+        return WireRequest(method, url, headers, self._resolve(ref) if ref else b"")
+
+    def _ref(self, letter: str) -> Json:
+        return _named(self.found[letter], ident(self._span_id, f"{self._number}.{letter}"))
+
+    def _length(self, letter: str) -> int:
+        ref = self.found.get(letter, "")
+        if isinstance(ref, dict) and type(length := ref.get("n")) is int:
+            return length
+        return len(self._resolve(self._ref(letter))) if ref else 0
+
+    def _headers(self, letter: str, length: Callable[[], int]) -> Headers:
+        flat = self.found.get(letter, [])
+        if not isinstance(flat, list):
+            try:
+                flat = orjson.loads(self._resolve(self._ref(letter)))
+            except ValueError:
+                _malformed(f"`{letter}`", flat)
+        if not isinstance(flat, list) or len(flat) % 2 or not all(isinstance(text, str | None) for text in flat):
+            return _malformed(f"`{letter}`", flat)
+        texts = [str(length()) if text is None else cast("str", text) for text in flat]
+        return list(zip(texts[::2], texts[1::2], strict=True))
+
+    def _chunks(self, data: bytes) -> list[bytes]:
+        if "n" not in self.found:
+            return [data] if data else []
+        lengths = self.numbers("n")
+        if sum(lengths) != len(data) or min(lengths, default=0) < 0:
+            return _malformed("`n`", f"{sum(lengths)} bytes of {len(data)}")
+        ends = list(accumulate(lengths))
+        return [data[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def _end(self, head: WireHead | None) -> End:
+        text = self.get("e", str, str(_usual_end(head)))
+        try:
+            return End(text)
+        except ValueError:
+            return _malformed("`e`", text)
+
+
+def _items(found: Json) -> list[Json]:
+    return [] if found is None else found if isinstance(found, list) else _malformed("`y`", found)
+
+
+def _malformed(what: str, found: object) -> NoReturn:
+    raise UnreadableRecording(
+        "A recorded crossing",
+        f"{what} of its payload is {str(found)[:80]!r}",
+        "it was changed on its way, so record the run again",
+    )

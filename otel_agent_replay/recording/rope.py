@@ -1,0 +1,323 @@
+"""How a body is described by an earlier body: which of its pieces stay, and which bytes are new.
+
+A body is a row of pieces. `describe` compares it with the earlier body as memory (no hashing, no copying), cuts
+only what is new, and finds its way back into the earlier body where it can. Cuts fall on the ends of long JSON
+strings and between list items (``},{"`` and ``}],"``, which cannot occur inside a string), so that the same
+message gives the same piece in another lane, or inside a response; but nothing here parses, and any bytes work.
+
+Parts of a description, in order; the pieces that they name, joined, are the body:
+
+    [i, n]          n pieces of the earlier body, from piece i
+    [i, a, b]       bytes a to b of its piece i, as one piece
+    "=text"         new text, one piece
+    "#digest"       a new piece, kept apart under its digest (blake2b-128, 32 hex digits)
+    {"$": "b64", …} new bytes that are not UTF-8, one piece
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from bisect import bisect_left, bisect_right
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_agent_replay.recording.values import Json
+
+INLINE = 160
+"""Bytes: a new piece up to this length stands in the description itself. A piece kept apart costs about as much
+in names, and a description is written twice (with the input, and again with the outcome)."""
+
+LONG = 256
+"""Bytes: a JSON string from this length is a piece of its own."""
+
+LARGEST = 1 << 20
+"""Bytes: no piece is longer."""
+
+SLICE = 24
+"""Bytes: a shorter match inside a piece is not worth a part."""
+
+HEAD = 48
+"""Bytes by which a place in the earlier body is recognised."""
+
+FINE = 8192
+"""Bytes: a replaced stretch up to this length is compared string by string."""
+
+_BLOCK = 1 << 16
+_BACKSLASH = ord("\\")
+_STRINGS = re.compile(rb'[^"]*"|[^"]+')
+
+
+def digest_of(piece: bytes) -> str:
+    """The name of a piece: 32 hex digits."""
+    return blake2b(piece, digest_size=16).hexdigest()
+
+
+def text_or_base64(data: bytes) -> Json:
+    """Bytes as a JSON string where they are UTF-8, else tagged."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"$": "b64", "v": b64encode(data).decode()}
+
+
+class Description:
+    """Describes `body` by an earlier one, whose piece i is ``old[bounds[i]:bounds[i + 1]]``."""
+
+    __slots__ = ("_view", "apart", "body", "bounds", "old", "old_bounds", "parts", "tail")
+
+    def __init__(self, body: bytes, old: bytes = b"", old_bounds: list[int] | None = None, old_tail: int = 0) -> None:
+        self.body = body
+        self.old = old
+        self.old_bounds = old_bounds or [0]
+        self._view = memoryview(old)
+        self.bounds: list[int] = [0]
+        self.parts: list[Json] = []
+        self.apart: list[tuple[str, bytes]] = []
+        """New pieces to keep apart, by digest; the same one may occur twice."""
+        self.tail = 0
+        """First of the pieces that end both bodies: a chat's next turn most likely begins to differ there."""
+        self._describe(old_tail)
+
+    def _describe(self, old_tail: int) -> None:
+        body, old, bounds = self.body, self.old, self.old_bounds
+        first = self._same_pieces(old_tail)
+        at = bounds[first]
+        self._keep(0, first)
+        last = bisect_left(bounds, len(old) - self._same_end(at, len(body), at, len(old)))
+        end = len(body) - (len(old) - bounds[last])
+        if at < end:
+            if first == last:
+                self._new(at, end, list(_cuts(body, at, end)))
+            else:
+                self._changed(at, end, first, last)
+        self.tail = len(self.bounds) - 1
+        self._keep(last, len(bounds) - 1 - last)
+
+    def _same_pieces(self, guess: int) -> int:
+        """How many pieces of the earlier body the body begins with; `guess` makes it cheap."""
+        starts, view, bounds = self.body.startswith, self._view, self.old_bounds
+        low, high = 0, len(bounds)
+        step = guess or 1
+        while low + 1 < high:
+            middle = min(low + step, (low + high) // 2) if high < len(bounds) else min(low + step, high - 1)
+            if starts(view[bounds[low] : bounds[middle]], bounds[low]):
+                low = middle
+                step = 1 if step == guess else 8 * step
+            else:
+                high = middle
+                step = len(bounds)
+        return low
+
+    def _keep(self, first: int, count: int) -> None:
+        """Pieces of the earlier body that stay."""
+        if count == 0:
+            return
+        before = self.parts[-1] if self.parts else None
+        if isinstance(before, list) and len(before) == 2 and before[0] + before[1] == first:  # type: ignore[operator]
+            before[1] += count  # type: ignore[operator]
+        else:
+            self.parts.append([first, count])
+        moved = self.bounds[-1] - self.old_bounds[first]
+        kept = self.old_bounds[first + 1 : first + count + 1]
+        self.bounds += [bound + moved for bound in kept] if moved else kept
+
+    def _copy(self, begin: int, end: int) -> None:
+        """Bytes begin to end of the earlier body, whatever pieces they lie in."""
+        bounds = self.old_bounds
+        index = bisect_right(bounds, begin) - 1
+        while begin < end:
+            if begin == bounds[index] and bounds[index + 1] <= end:
+                whole = bisect_right(bounds, end) - 1
+                self._keep(index, whole - index)
+                begin, index = bounds[whole], whole
+            else:
+                stop = min(end, bounds[index + 1])
+                self.parts.append([index, begin - bounds[index], stop - bounds[index]])
+                self.bounds.append(self.bounds[-1] + stop - begin)
+                begin = stop
+                index += 1
+
+    def _new(self, at: int, end: int, cuts: list[int]) -> None:
+        """Bytes at to end of the body, new; `cuts` may lie outside."""
+        body, parts = self.body, self.parts
+        for cut in [*(cut for cut in cuts if at < cut < end), end]:
+            piece = body[at:cut]
+            at = cut
+            self.bounds.append(cut)
+            if len(piece) <= INLINE:
+                text = text_or_base64(piece)
+                parts.append(f"={text}" if isinstance(text, str) else text)
+            else:
+                digest = digest_of(piece)
+                parts.append(f"#{digest}")
+                self.apart.append((digest, piece))
+
+    def _changed(self, at: int, end: int, first: int, last: int) -> None:
+        """Bytes at to end stand where pieces first to last stood: find what of those is still there."""
+        body, old, bounds = self.body, self.old, self.old_bounds
+        heads: dict[bytes, list[int]] = {}
+        for index in range(first, last):
+            heads.setdefault(old[bounds[index] : bounds[index] + HEAD], []).append(index)
+        begin = at
+        cuts: list[int] = []
+        ends = _cuts(body, at, end)
+        while at < end:
+            places = heads.get(body[at : at + HEAD], ())
+            found = bisect_left(places, first)
+            if found < len(places):
+                place = places[found]
+                same = self._same(at, end, bounds[place], bounds[last])
+                after = bisect_right(bounds, bounds[place] + same) - 1
+                if after > place:
+                    self._replaced(begin, at, first, place, cuts)
+                    self._keep(place, after - place)
+                    at += bounds[after] - bounds[place]
+                    first = after
+                    begin, cuts, ends = at, [], _cuts(body, at, end)
+                    continue
+            at = next(ends)
+            cuts.append(at)
+        self._replaced(begin, end, first, last, cuts)
+
+    def _replaced(self, at: int, end: int, first: int, last: int, cuts: list[int]) -> None:
+        """Bytes at to end stand for pieces first to last: look for parts of those."""
+        old_at, old_end = self.old_bounds[first], self.old_bounds[last]
+        same = self._characters(at, self._same(at, end, old_at, old_end), 1)
+        self._copy(old_at, old_at + same)
+        at, old_at = at + same, old_at + same
+        same_end = self._characters(end, self._same_end(at, end, old_at, old_end), -1)
+        end, old_end = end - same_end, old_end - same_end
+        if 2 * SLICE <= end - at <= FINE and SLICE <= old_end - old_at <= FINE:
+            known = _STRINGS.findall(self.old, old_at, old_end)
+            for start, length, place in _runs(_STRINGS.findall(self.body, at, end), at, known, old_at):
+                if length >= SLICE:
+                    if start > at:
+                        self._new(at, start, cuts)
+                    self._copy(place, place + length)
+                    at = start + length
+        if at < end:
+            self._new(at, end, cuts)
+        self._copy(old_end, old_end + same_end)
+
+    def _characters(self, at: int, count: int, step: int) -> int:
+        """`count` bytes after or before `at`, less what would cut a UTF-8 character; 0 if it is not worth a part."""
+        body = self.body
+        while count >= SLICE and at + step * count < len(body) and body[at + step * count] & 0xC0 == 0x80:
+            count -= 1
+        return count if count >= SLICE else 0
+
+    def _same(self, at: int, end: int, old_at: int, old_end: int) -> int:
+        """How many bytes both stretches begin with."""
+        starts, view = self.body.startswith, self._view
+        most = min(end - at, old_end - old_at)
+        same, step = 0, min(HEAD, most)
+        while same < most and starts(view[old_at + same : old_at + same + step], at + same):
+            same += step
+            step = min(most - same, 8 * step, _BLOCK)
+        while step > 1:
+            half = step // 2
+            if starts(view[old_at + same : old_at + same + half], at + same):
+                same += half
+                step -= half
+            else:
+                step = half
+        return same
+
+    def _same_end(self, at: int, end: int, old_at: int, old_end: int) -> int:
+        """How many bytes both stretches end with."""
+        starts, view = self.body.startswith, self._view
+        most = min(end - at, old_end - old_at)
+        same, step = 0, min(HEAD, most)
+        while same < most and starts(view[old_end - same - step : old_end - same], end - same - step):
+            same += step
+            step = min(most - same, 8 * step, _BLOCK)
+        while step > 1:
+            half = step // 2
+            if starts(view[old_end - same - half : old_end - same], end - same - half):
+                same += half
+                step -= half
+            else:
+                step = half
+        return same
+
+
+def _cuts(body: bytes, at: int, end: int) -> Iterator[int]:
+    """Where the pieces of a new stretch end; the last is `end`.
+
+    Only the distance between quotes is looked at, so it does not matter whether `at` is inside a string. What
+    lies between two quotes and is long is a piece: a string, or a list of numbers. A larger stretch gets larger
+    pieces, at most a few thousand, so that its description stays small.
+    """
+    find = body.find
+    long = max(LONG, 1 << ((end - at) >> 10).bit_length())
+    begin = gap = at
+    while begin < end:
+        quote = find(b'"', at, end)
+        if quote < 0:
+            quote = end
+        elif body[quote - 1] == _BACKSLASH and (body[quote - 2] != _BACKSLASH or _escaped(body, quote)):
+            at = quote + 1
+            continue
+        if quote - gap >= long:
+            if gap > begin:
+                yield gap
+                begin = gap
+            while quote - begin > LARGEST:
+                begin = _whole_character(body, begin + LARGEST)
+                yield begin
+            yield quote
+            begin = quote
+        elif quote == end:
+            yield end
+            return
+        elif quote - begin >= 2 * long:
+            brace = body.rfind(b"}", quote - 4, quote)
+            if brace > begin or quote - begin >= LARGEST // 2:
+                begin = brace + 1 if brace > begin else quote
+                yield begin
+        gap = at = quote + 1
+
+
+def _escaped(body: bytes, quote: int) -> bool:
+    """Whether an odd number of backslashes stands before the quote."""
+    at = quote
+    while at and body[at - 1] == _BACKSLASH:
+        at -= 1
+    return (quote - at) % 2 == 1
+
+
+def _whole_character(body: bytes, at: int) -> int:
+    """`at`, or up to three bytes before it, where no UTF-8 character is cut."""
+    for back in range(4):
+        if body[at - back] & 0xC0 != 0x80:
+            return at - back
+    return at
+
+
+def _runs(tokens: list[bytes], at: int, known: list[bytes], place: int) -> list[list[int]]:
+    """Stretches of new tokens that stand in `known` too, in its order: start, length, place of the known ones."""
+    where: dict[bytes, int] = {}
+    places: list[int] = []
+    for number, token in enumerate(known):
+        where.setdefault(token, number)
+        places.append(place)
+        place += len(token)
+    runs: list[list[int]] = []
+    expected = 0
+    for token in tokens:
+        number = expected
+        if number >= len(known) or known[number] != token:
+            number = where.get(token, -1) if len(token) > 3 else -1
+        if number >= expected:
+            before = runs[-1] if runs else None
+            if before and before[0] + before[1] == at and before[2] + before[1] == places[number]:
+                before[1] += len(token)
+            else:
+                runs.append([at, len(token), places[number]])
+            expected = number + 1
+        at += len(token)
+    return runs

@@ -1,0 +1,100 @@
+"""Readings in a replay: each call site gets its own recorded values back, whatever else was added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from otel_agent_replay.boundary import virtual
+from otel_agent_replay.boundary.sites import SiteMap, site_of
+from otel_agent_replay.boundary.spots import script_name
+from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.values import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.values import Recording
+
+T = TypeVar("T")
+
+CREDENTIAL = "environment:credential"
+"""Source of the reading that a credential was looked for; its site is the variable's name."""
+
+_PLAIN = frozenset((int, float, str, bool))
+
+
+class Readings:
+    """The readings of a recording, handed out by lane, source and call site.
+
+    A call site that the recording does not know, or that reads more often than it did, gets the virtual now
+    of its clock or a draw derived from where it is; both are reported and take nothing from the others.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._run_id = recording.run.run_id
+        self._values: dict[tuple[str, str, str], dict[int, Json]] = {}
+        self._credentials: dict[str, bool] = {}
+        sites: dict[str, list[str]] = {}
+        for reading in recording.readings:
+            if reading.source == CREDENTIAL:
+                self._credentials[reading.site] = bool(reading.values[0])
+                continue
+            values = self._values.setdefault((reading.lane, reading.source, reading.site), {})
+            values.update(enumerate(reading.values, reading.first))
+            known = sites.setdefault(reading.source, [])
+            if reading.site not in known:
+                known.append(reading.site)
+        argv = recording.run.entry.get("argv")
+        self._sites = SiteMap(sites, script=script_name([str(part) for part in argv]) if isinstance(argv, list) else "")
+        self._asked: dict[tuple[str, str, str], int] = {}
+        self._new: dict[tuple[str, str, str], int] = {}
+        self._clock = virtual.VirtualClock(recording.run.started_ns)
+
+    def read(self, lane: Lane, path: str | None, source: str, frame: FrameType, real: Callable[[], T]) -> T:
+        """The value for this reading.
+
+        Args:
+            path: the recorded lane that `lane` is, or None.
+            source: what is read.
+            frame: the code that reads.
+            real: the real reading; its type is what an unknown one gets, where nothing better is known.
+        """
+        site = site_of(frame)
+        recorded = self._sites.resolve(source, site)
+        if recorded is not None and path is not None:
+            values = self._values.get((path, source, recorded))
+            if values is not None:
+                key = (path, source, recorded)
+                number = self._asked.get(key, 0)
+                if number in values:
+                    self._asked[key] = number + 1
+                    value = values[number]
+                    self._clock.seen(source, value)
+                    return cast("T", value if type(value) in _PLAIN else codec.decode(value, {}))
+        key = (lane.path, source, site.id)
+        number = self._new.get(key, 0)
+        self._new[key] = number + 1
+        return self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
+
+    def slept(self, seconds: float) -> None:
+        """Let the virtual clock pass over a sleep that took no time."""
+        self._clock.advance(seconds)
+
+    def had_credential(self, name: str) -> bool:
+        """Whether this credential was set when the run was recorded."""
+        return self._credentials.get(name, False)
+
+    def new(self) -> Iterator[str]:
+        """Readings that the recording does not know: one line for each lane, source and site."""
+        for (lane, source, site), number in self._new.items():
+            yield f"{lane} {source} at {site}" + (f" ({number} times)" if number > 1 else "")
+
+    def unread(self) -> Iterator[str]:
+        """Recorded readings that were not asked for again."""
+        for key, values in self._values.items():
+            left = len(values) - self._asked.get(key, 0)
+            if left > 0:
+                lane, source, site = key
+                yield f"{lane} {source} at {site}" + (f" ({left} of {len(values)})" if len(values) > 1 else "")

@@ -1,0 +1,62 @@
+-- One row for each crossing of each run. The span id is part of the key, so that a later row of the same
+-- position never replaces a recorded one; readers report the conflict. The higher `version` stays: a whole
+-- crossing over its input alone, an uncut payload over one that some hop cut.
+-- Only `payload` is large, and no query over many runs reads it.
+CREATE TABLE IF NOT EXISTS crossings
+(
+    run_id         String CODEC(ZSTD(1)),
+    lane           String CODEC(ZSTD(1)),
+    key            LowCardinality(String),
+    ordinal        UInt32,
+    span_id        String CODEC(ZSTD(1)),
+    parent_span_id String CODEC(ZSTD(1)),
+    kind           LowCardinality(String),
+    name           String CODEC(ZSTD(1)),
+    span_kind      UInt8,
+    started        DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    duration_ns    UInt64 CODEC(T64, ZSTD(1)),
+    finished       Bool,
+    ending         LowCardinality(String),
+    failed         Bool,
+    model          LowCardinality(String),
+    input_tokens   UInt64 CODEC(T64, ZSTD(1)),
+    output_tokens  UInt64 CODEC(T64, ZSTD(1)),
+    attributes     Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    cut            Bool,
+    payload_bytes  UInt64 CODEC(T64, ZSTD(1)),
+    payload        String CODEC(ZSTD(1)),
+    version        UInt8
+)
+ENGINE = ReplacingMergeTree(version)
+PARTITION BY toYYYYMM(started)
+ORDER BY (run_id, lane, key, ordinal, span_id)
+SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = 0;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS crossings_view TO crossings AS
+SELECT
+    concat(TraceId, '-', SpanAttributes['agent_replay.run'])               AS run_id,
+    SpanAttributes['agent_replay.lane']                                    AS lane,
+    SpanAttributes['agent_replay.key']                                     AS key,
+    toUInt32OrZero(SpanAttributes['agent_replay.ordinal'])                 AS ordinal,
+    SpanId                                                                 AS span_id,
+    ParentSpanId                                                           AS parent_span_id,
+    SpanAttributes['agent_replay.kind']                                    AS kind,
+    SpanName                                                               AS name,
+    multiIf(SpanKind IN ('Server', 'SPAN_KIND_SERVER'), 2,
+            SpanKind IN ('Client', 'SPAN_KIND_CLIENT'), 3, 1)              AS span_kind,
+    Timestamp                                                              AS started,
+    if(Duration >= 9223372036854775808, 0, Duration)                       AS duration_ns,
+    SpanAttributes['agent_replay.frame'] = 'crossing'                      AS finished,
+    SpanAttributes['agent_replay.end']                                     AS ending,
+    StatusCode IN ('Error', 'STATUS_CODE_ERROR')                           AS failed,
+    SpanAttributes['gen_ai.request.model']                                 AS model,
+    toUInt64OrZero(SpanAttributes['gen_ai.usage.input_tokens'])            AS input_tokens,
+    toUInt64OrZero(SpanAttributes['gen_ai.usage.output_tokens'])           AS output_tokens,
+    mapFilter((k, v) -> k NOT IN ('agent_replay.frame', 'agent_replay.payload'), SpanAttributes) AS attributes,
+    length(SpanAttributes['agent_replay.payload'])
+        != toUInt64OrZero(SpanAttributes['agent_replay.payload.length'])   AS cut,
+    length(SpanAttributes['agent_replay.payload'])                         AS payload_bytes,
+    SpanAttributes['agent_replay.payload']                                 AS payload,
+    if(finished, 2, 0) + if(cut, 0, 1)                                     AS version
+FROM otel_traces
+WHERE SpanAttributes['agent_replay.frame'] IN ('crossing', 'crossing.start');

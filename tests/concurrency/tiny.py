@@ -1,0 +1,239 @@
+"""A session as small as can be, for tests of lanes and order: it records into lists and answers from them.
+
+    python tiny.py record TAPE PART...        runs parts of the demo, writes the tape
+    python tiny.py replay TAPE PART...        runs them again, answering from the tape
+
+Both print one line of JSON: what the program decided, and what the session has to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from otel_agent_replay.boundary import lanes, real
+from otel_agent_replay.boundary.lanes import LANE, Lane
+from otel_agent_replay.boundary.order import FREE, NEVER, Gate, ReplayGate, sleep_turn
+from otel_agent_replay.boundary.session import Call, cross, run, run_async, settle, was_cancelled
+from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
+from otel_agent_replay.recording.values import Kind, Returned
+
+CHANCE = random.SystemRandom()
+"""Never the same twice, recorded or replayed."""
+
+
+class Recorder:
+    """Records."""
+
+    replaying = False
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self.crossings: list[dict[str, Any]] = []
+        self.events: list[tuple[str, str, int, int]] = []
+        self.notes: list[str] = []
+        self.order = Gate(strict, self.numbered, lambda note: self.notes.append(note.what))
+        self.root = Lane(self)
+
+    def numbered(self, lane: str, key: str, ordinal: int, seq: int) -> None:
+        self.events.append((lane, key, ordinal, seq))
+
+    def open(self, lane: Lane, call: Call) -> Recorded:
+        return Recorded(self, lane, call)
+
+    def tape(self) -> dict[str, Any]:
+        return {"crossings": self.crossings, "events": self.events}
+
+
+class Recorded:
+    """A crossing being recorded."""
+
+    answer = None
+
+    def __init__(self, session: Recorder, lane: Lane, call: Call) -> None:
+        self.session, self.caller, self.key = session, lane, call.key
+        self.ordinal = lane.ordinal(call.key)
+        self.lane = Lane(session, lane, "call", call.key, self.ordinal)
+        if call.wire:
+            self.lane.beneath = self
+        self.record: dict[str, Any] = {"lane": lane.path, "key": call.key, "ordinal": self.ordinal, "value": None, "chunks": []}
+        session.crossings.append(self.record)
+
+    def turn(self, outcome: Any) -> Any:
+        return None if was_cancelled(outcome) else self.session.order.turn(self.caller, self.key, self.ordinal)
+
+    def chunk_turn(self, index: int) -> Any:
+        return self.session.order.turn(self.lane, "chunk", index)
+
+    def close(self, outcome: Any) -> None:
+        if isinstance(outcome, Returned):
+            self.record["value"] = outcome.value
+
+
+class Replayer:
+    """Answers."""
+
+    replaying = True
+
+    def __init__(self, tape: dict[str, Any]) -> None:
+        self.crossings = {(c["lane"], c["key"], c["ordinal"]): c for c in tape["crossings"]}
+        self.places = {(lane, key, ordinal): seq for lane, key, ordinal, seq in tape["events"]}
+        self.divergences: list[Divergence] = []
+        self.new: list[str] = []
+        self.asked: set[tuple[str, str, int]] = set()
+        self.stuck = threading.Event()
+        self.order = ReplayGate(
+            self.due, stuck=self.stuck.set, diverge=self.diverge, departed=lambda: bool(self.divergences)
+        )
+        self.root = Lane(self)
+
+    def due(self, lane: Lane, key: str, ordinal: int) -> Any:
+        where = (lane.path, key, ordinal)
+        place = self.places.get(where)
+        if place is not None:
+            return place
+        if where in self.crossings:
+            return NEVER
+        self.new.append(f"{lane.path} {key} #{ordinal}")
+        return FREE
+
+    def diverge(self, divergence: Divergence) -> DivergenceError:
+        self.divergences.append(divergence)
+        return DivergenceError(divergence)
+
+    def open(self, lane: Lane, call: Call) -> Replayed:
+        where = (lane.path, call.key, lane.ordinal(call.key))
+        self.asked.add(where)
+        if where not in self.crossings:
+            raise self.diverge(Divergence(DivergenceClass.EXHAUSTED, Position(*where), None, "a new call"))
+        return Replayed(self, lane, call, self.crossings[where])
+
+
+class Replayed:
+    """A crossing being answered."""
+
+    def __init__(self, session: Replayer, lane: Lane, call: Call, record: dict[str, Any]) -> None:
+        self.session, self.caller, self.record = session, lane, record
+        self.lane = Lane(session, lane, "call", call.key, record["ordinal"])
+        self.answer: Any = None if call.wire else Returned(record["value"])
+        if call.wire:
+            self.lane.beneath = self
+
+    def turn(self, outcome: Any) -> Any:
+        if was_cancelled(outcome):
+            return None
+        return self.session.order.turn(self.caller, self.record["key"], self.record["ordinal"])
+
+    def chunk_turn(self, index: int) -> Any:
+        return self.session.order.turn(self.lane, "chunk", index)
+
+    def close(self, outcome: Any) -> None:
+        """Nothing to keep."""
+
+
+def _opened(key: str, *, wire: bool) -> Any:
+    lane = lanes.current()
+    assert lane is not None
+    return lane.session.open(lane, Call(Kind.TOOL, key, wire=wire))
+
+
+def tool(key: str, *, wire: bool = False, longest: float = 0.01, value: str = "") -> Any:
+    """A blocking tool with a latency and a result that nobody can foresee."""
+    crossing = _opened(key, wire=wire)
+
+    def live() -> Any:
+        real.sleep(CHANCE.random() * longest)
+        return crossing.record["value"] if crossing.session.replaying else value or f"{key}={CHANCE.randrange(10**6)}"
+
+    return settle(run(cross(crossing), live))
+
+
+async def atool(key: str, *, wire: bool = False, longest: float = 0.01, value: str = "") -> Any:
+    """The same for a coroutine."""
+    crossing = _opened(key, wire=wire)
+
+    async def live() -> Any:
+        await pause(CHANCE.random() * longest)
+        return crossing.record["value"] if crossing.session.replaying else value or f"{key}={CHANCE.randrange(10**6)}"
+
+    return settle(await run_async(cross(crossing), live))
+
+
+async def stream(key: str, longest: float = 0.004) -> Any:
+    """Gives three chunks, each with a place in the order."""
+    crossing = _opened(key, wire=True)
+
+    async def live() -> Any:
+        return await pause(CHANCE.random() * longest)
+
+    settle(await run_async(cross(crossing), live))
+    for index in range(3):
+        await pause(CHANCE.random() * longest)
+        if not crossing.session.replaying:
+            crossing.record["chunks"].append(f"{key}.{CHANCE.randrange(10**6)}")
+        await crossing.chunk_turn(index).wait_async()
+        yield crossing.record["chunks"][index]
+
+
+async def pause(seconds: float) -> None:
+    """Pass real time, as the world does: no timer of the program's."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    token = LANE.set(lanes.OUTSIDE)
+    try:
+        loop.call_later(seconds, lambda: future.done() or future.set_result(None))
+    finally:
+        LANE.reset(token)
+    await future
+
+
+def sleep(seconds: float) -> None:
+    """time.sleep, as the patches of the clock make it."""
+    lane = lanes.current()
+    turn = None if lane is None else sleep_turn(lane)
+    if lane is None or not lane.session.replaying:
+        real.sleep(seconds)
+    if turn is not None:
+        turn.wait()
+
+
+def main() -> None:
+    from otel_agent_replay.instrument import concurrency
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    import demo
+
+    mode, tape, *parts = sys.argv[1:]
+    session: Any = Replayer(json.loads(Path(tape).read_text())) if mode == "replay" else Recorder(strict=mode == "record")
+    concurrency.install()
+    lanes.set_process_root(session.root)
+    began = time.monotonic()
+    result: dict[str, Any] = {"decisions": {}}
+    try:
+        for part in parts:
+            result["decisions"][part] = getattr(demo, part)()
+    except BaseException as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+    session.order.finish()
+    result["seconds"] = round(time.monotonic() - began, 4)
+    if mode == "replay":
+        asked = session.asked
+        result["skipped"] = len(session.order.skipped)
+        result["unasked"] = sorted(str(where) for where in session.crossings if where not in asked)
+        result["new"] = session.new
+    else:
+        result["notes"] = session.notes
+        result["lanes"] = len({c["lane"] for c in session.crossings})
+        Path(tape).write_text(json.dumps(session.tape()))
+    lanes.set_process_root(None)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Real spool files, written by the real writer, and real stores."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from otel_agent_replay.store import schema
+from otel_agent_replay.store.clickhouse import Engine
+from otel_agent_replay.store.load import load_spool
+from otel_agent_replay.store.spool import Spool
+
+SCRIPT = Path(__file__).with_name("recorder_process.py")
+
+
+def _module():
+    spec = importlib.util.spec_from_file_location("recorder_process", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Home:
+    """A home of its own; it is a place, as the settings are."""
+
+    path: Path
+
+    @property
+    def spool(self) -> Path:
+        return self.path / "spool"
+
+    @property
+    def dsn(self) -> str:
+        return f"chdb://{self.path / 'store'}"
+
+    def recorder(self):
+        return _module().Recorder(self.path)
+
+    def process(self, *arguments: object) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, SCRIPT, self.path, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+
+    def engine(self) -> Engine:
+        engine = Engine(self.dsn)
+        schema.require(engine)
+        return engine
+
+    def load(self):
+        """Load the spool, once."""
+        with self.engine() as engine:
+            return load_spool(engine, Spool(self.spool))
+
+    def files(self) -> list[Path]:
+        return sorted(self.spool.glob("*.spool"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def another_home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "another")
