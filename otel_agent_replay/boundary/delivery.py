@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakSet
 
 from otel_agent_replay.boundary.completions import Completion, State, TimerTurn, WaitTurn
-from otel_agent_replay.boundary.loops import LoopWatch, Ready, watched
+from otel_agent_replay.boundary.loops import MOST_CLOSED, LoopWatch, Ready, watched
 from otel_agent_replay.boundary.parties import THREADS, Party
 from otel_agent_replay.boundary.stall import attend
 
@@ -122,6 +122,9 @@ class Delivery:
         """Something was left waiting."""
         raise NotImplementedError
 
+    def _settled(self, party: Party) -> None:
+        """A party has settled by itself."""
+
     # -- lanes
 
     def spawned(self, *, top: bool = False) -> None:
@@ -147,7 +150,7 @@ class Delivery:
         party = self.parties.get(get_ident())
         if party is None:
             party = Party(self)
-            party.lane = lane.path
+            party.lane = lane
             self.enter(party)
         return party
 
@@ -180,6 +183,7 @@ class Delivery:
         """A party blocks, or has ended: whoever is next may go on."""
         with self.lock:
             party.quiet = True
+            self._settled(party)
             self.busy.discard(party)
             self._advance()
 
@@ -199,8 +203,9 @@ class Delivery:
             completion.arriving = True
             if watch is None:
                 party.quiet = True
+                self._settled(party)
                 self.busy.discard(party)
-            elif party.unheld or not watch.sees or watch.ready(self) is not Ready.PROGRAM:
+            elif party.unheld or not watch.sees or (not watch.inbound and watch.ready(self) is Ready.NOTHING):
                 party.watch = watch
                 self.busy.discard(party)
             else:
@@ -212,23 +217,26 @@ class Delivery:
             completion.arriving = False
             return completion.state is State.GRANTED
 
-    def pass_begins(self, watch: LoopWatch) -> None:
-        """A loop is about to wait for the world, unless something is ready."""
+    def pass_begins(self, watch: LoopWatch) -> bool:
+        """A loop is about to wait for the world, unless something is ready: whether it should rather not."""
         party = self.parties.get(watch.ident)
         if party is None or party not in self.busy:
-            return
+            return False
         with self.lock:
             party.watch = watch
             if watch.inbound:
-                return
-            ready = watch.ready(self) if watch.sees else Ready.BENEATH
+                return True
+            ready = watch.ready(self) if watch.sees else Ready.NOTHING
+            if ready is Ready.BENEATH and watch.closed < MOST_CLOSED:
+                return True  # what has come in already is through first
             if ready is not Ready.PROGRAM:
-                party.strikes = 0
+                self._settled(party)
             elif self._keeps_holding(party):
-                return
+                return True
             party.quiet = ready is Ready.NOTHING
             self.busy.discard(party)
             self._advance()
+            return party in self.busy
 
     def _advance(self) -> None:
         while not self.busy:
@@ -251,8 +259,9 @@ class Delivery:
     def _mark(self, party: Party) -> None:
         if party.unheld or not self.holds:
             return
-        party.quiet, party.passes, party.ran = False, 0, 0
+        party.quiet = False
         if party not in self.busy:
+            party.passes = party.ran = 0
             self.busy.add(party)
             watch = party.watch
             if watch is not None and watch.running and not watch.sees and asyncio._get_running_loop() is watch.loop:

@@ -1,10 +1,14 @@
 """Recording the order: completions are numbered as the program sees them, one after the other.
 
 Strict, a completion is held back until what the previous one woke has settled; that makes the order one
-that a replay can follow exactly. Holding back has a budget: the time that the threads it waits for have
-run meanwhile, at most `ALLOWANCE` and `SHARE` of the run so far. What does not settle within it, or a loop
-that is not idle for `MOST_PASSES` passes, is given up for this time, and after `MOST_STRIKES` times in a
-row for good. Waiting for the processor costs nothing of the budget: a loaded machine changes no order.
+that a replay can follow exactly. Holding back costs a bounded time. Each reaction to a completion may run
+for `GRACE`; what runs longer, while something is held back for it, is charged to a budget of `ALLOWANCE`
+and `SHARE` of the run so far. Beyond it, or in a loop that is not idle for `MOST_PASSES` passes, what is
+held back is let go. A thread or loop of which that happened `MOST_STRIKES` times more often than not is
+not waited for any more, and after `LAST_STRIKE` no thread is.
+
+Time is that which the waited-for thread has run, as the operating system tells: waiting for the processor
+costs nothing, so a loaded machine changes no order.
 """
 
 from __future__ import annotations
@@ -28,14 +32,19 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.parties import Party
     from otel_agent_replay.boundary.stall import Look
 
+GRACE = 2_000_000
+"""Nanoseconds that a reaction may run."""
 ALLOWANCE = 5_000_000
-"""Nanoseconds by which a run may be delayed, however short it is."""
+"""Nanoseconds by which a run may be delayed beyond that, however short it is."""
 SHARE = 0.02
 """Part of a run's duration by which it may be delayed beyond that."""
 MOST_PASSES = 32
 """Passes of a loop that never idles, for which something is held back."""
 MOST_STRIKES = 3
-"""Times in a row that a thread or loop did not settle, after which it is not waited for any more."""
+"""Times that something was let go, less the times that something settled, before a thread or loop of which
+it happens is not waited for any more."""
+LAST_STRIKE = 6
+"""The same before no thread is waited for any more."""
 LONGEST_HOLD = 0.25
 """Seconds after which what is held back is let go, whatever the reason."""
 BLOCKED = 2
@@ -68,6 +77,7 @@ class Gate(Delivery):
         self._began = real.monotonic()
         self._held_since = 0.0
         self._spent = 0
+        self._strikes = 0
         self._ran: int | None = None
 
     @property
@@ -139,13 +149,12 @@ class Gate(Delivery):
         with self.lock:
             if not self._queue:
                 return False
+            long = real.monotonic() - self._held_since > LONGEST_HOLD
             for party in tuple(self.busy):
-                self._spend(look.delta.get(party.native, 0))
+                self._spend(party, look.delta.get(party.native, 0))
                 if look.still >= BLOCKED if party.ident == UNBORN else look.asleep(party.native) >= BLOCKED:
-                    party.strikes = 0
                     self.busy.discard(party)
-            if self.busy and (self._exhausted() or real.monotonic() - self._held_since > LONGEST_HOLD):
-                for party in tuple(self.busy):
+                elif long or self._exhausted(party):
                     self._let_go(party)
             self._advance()
             return bool(self._queue)
@@ -181,28 +190,38 @@ class Gate(Delivery):
         party.passes += 1
         ran = real.thread_time_ns()
         if self._ran is not None:
-            self._spend(ran - self._ran)
+            self._spend(party, ran - self._ran)
         self._ran = ran
-        if party.passes <= MOST_PASSES and not self._exhausted():
+        if party.passes <= MOST_PASSES and not self._exhausted(party):
             return True
         self._let_go(party)
         return False
 
-    def _spend(self, nanoseconds: int) -> None:
-        self._spent += nanoseconds
+    def _spend(self, party: Party, nanoseconds: int) -> None:
+        beyond = min(nanoseconds, party.ran + nanoseconds - GRACE)
+        party.ran += nanoseconds
+        if beyond > 0:
+            self._spent += beyond
 
-    def _exhausted(self) -> bool:
+    def _exhausted(self, party: Party) -> bool:
+        if party.ran <= GRACE:
+            return False
         return self._spent > ALLOWANCE + SHARE * (real.monotonic() - self._began) * 1e9
 
     def _let_go(self, party: Party) -> None:
-        party.strikes += 1
-        party.unheld = party.strikes >= MOST_STRIKES
+        self._strikes += 1
+        party.unheld = self._strikes >= MOST_STRIKES
+        party.ran = 0
         self.busy.discard(party)
         self._say("something never settles between two completions" if party.unheld else "something was slow to settle")
 
-    def settle(self, party: Party) -> None:
-        party.strikes = 0
-        super().settle(party)
+    def _mark(self, party: Party) -> None:
+        if self._strikes < LAST_STRIKE or party.watch is not None:
+            super()._mark(party)
+
+    def _settled(self, party: Party) -> None:
+        if self._queue and party in self.busy:
+            self._strikes = max(0, self._strikes - 1)
 
     def _say(self, why: str) -> None:
         note, self._note = self._note, None

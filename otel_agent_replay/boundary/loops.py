@@ -1,9 +1,12 @@
 """What the gates need to know of an event loop: whether anything of the program is left to run in it.
 
 Two methods of the loop object are replaced, once a run has code in it: `_run_once`, at whose beginning the
-loop is about to wait for the world if nothing is ready; and, where a run is replayed, `_process_events`,
-at which it has stopped waiting. Loops that have no such methods (uvloop) are watched from outside: they
+loop is about to wait for the world if nothing is ready; and `_process_events`, at which it has stopped
+waiting. Loops that have no such methods (uvloop) are watched from outside: they
 count as settled a few passes after something was delivered to them.
+
+While the program reacts to a completion its loop does not look at the world: what comes in meanwhile would
+change, say, which of two cancelled tasks is the first to notice. Such passes need no system call either.
 """
 
 from __future__ import annotations
@@ -33,6 +36,12 @@ OWN_FILES = 1
 """Files that a loop of its own accord waits for: the pipe by which other threads wake it."""
 
 
+MOST_CLOSED = 32
+"""Passes in a row in which a loop may be kept from looking at the world."""
+
+RETRY = "_deliver_cancellation"
+"""Name of the callback by which anyio tries to cancel a shielded task again, in each pass of the loop."""
+
 SOON = 1.0
 """Seconds within which a timer counts as able to wake its loop."""
 
@@ -55,14 +64,19 @@ class LoopWatch:
         self.ident = 0
         """The thread that runs it."""
         self.running = loop.is_running()
-        self.inbound: deque[None] = deque()
-        """One entry for each delivery that another thread has posted and the loop has not run yet."""
+        self.inbound: deque[Callable[[], object]] = deque()
+        """Deliveries that other threads have posted. They are made between two passes, once the loop has run
+        what it had: a delivery that comes into the middle of something could not be repeated."""
         self.context = _outside()
         self.sees = hasattr(loop, "_run_once") and hasattr(loop, "_ready")
+        self.closed = 0
+        """Passes in a row in which it did not look at the world."""
         self._clocked = False
         if self.sees:
             self._once: Callable[[], None] = loop._run_once
             loop._run_once = self._run_once
+            self._process: Callable[[Any], None] = loop._process_events
+            loop._process_events = self._process_events
 
     def join(self, gate: Delivery) -> None:
         """Tell `gate` of each pass from now on."""
@@ -70,8 +84,6 @@ class LoopWatch:
             return
         if gate.replaying and self.sees and not self._clocked:
             self._clocked = True
-            self._process: Callable[[Any], None] = self.loop._process_events
-            self.loop._process_events = self._process_events
             self.real_time: Callable[[], float] = self.loop.time
             self.loop.time = self._time
         self.gates = (*self.gates, gate)
@@ -89,14 +101,17 @@ class LoopWatch:
         found = Ready.NOTHING
         root = lanes.process_root
         for handle in tuple(self.loop._ready):
+            if handle._cancelled:
+                continue
             lane = handle._context.get(LANE) or root
-            if handle._cancelled or lane is None or lane is OUTSIDE:
+            if lane is None or lane is OUTSIDE:
+                found = Ready.BENEATH
+            elif getattr(lane.session, "order", None) is not gate:
                 continue
-            if getattr(lane.session, "order", None) is not gate:
-                continue
-            if lane.beneath is None:
+            elif lane.beneath is not None:
+                found = Ready.BENEATH
+            elif getattr(handle._callback, "__name__", "") != RETRY:
                 return Ready.PROGRAM
-            found = Ready.BENEATH
         return found
 
     def awaits_world(self) -> bool:
@@ -113,11 +128,11 @@ class LoopWatch:
         if asyncio._get_running_loop() is self.loop:
             action()
             return
-        self.inbound.append(None)
+        self.inbound.append(action)
         try:
-            _outside().run(self.loop.call_soon_threadsafe, self._posted, action)
+            _outside().run(self.loop.call_soon_threadsafe, self._posted)
         except RuntimeError:  # the loop is closed: nobody is there to be woken
-            self.inbound.pop()
+            self.inbound.clear()
 
     def append(self, handle: Any) -> None:
         """Let the loop run a handle in its next pass."""
@@ -141,19 +156,47 @@ class LoopWatch:
         """It no longer runs."""
         self.running = False
 
-    def _posted(self, action: Callable[[], object]) -> None:
-        self.inbound.pop()
-        action()
+    def _posted(self) -> None:
+        if not self.sees:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self.inbound:
+            self.inbound.popleft()()
 
     def _run_once(self) -> None:
-        for gate in self.gates:
-            gate.pass_begins(self)
-        self._once()
+        if self._reacts():
+            self._closed_pass()
+        else:
+            self.closed = 0
+            self._once()
 
     def _process_events(self, events: Any) -> None:
+        """It has stopped waiting: what threads of the program posted meanwhile goes first."""
         for gate in self.gates:
             gate.pass_continues(self)
+        while self.loop._ready and not self.loop._stopping and self._reacts():
+            self._closed_pass()
         self._process(events)
+
+    def _reacts(self) -> bool:
+        """Whether the program is reacting to a completion, so that the world has to wait."""
+        reacting = False
+        if self.inbound:
+            reacting = True
+            if self.closed >= MOST_CLOSED or all(self.ready(gate) is Ready.NOTHING for gate in self.gates):
+                self._deliver()
+        for gate in self.gates:
+            reacting = gate.pass_begins(self) or reacting
+        return reacting and bool(self.loop._ready) and self.closed < MOST_CLOSED and not self.loop._debug
+
+    def _closed_pass(self) -> None:
+        self.closed += 1
+        ready = self.loop._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _time(self) -> float:
         lane = LANE.get()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.delivery import Delivery
+    from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.loops import LoopWatch
 
 UNBORN = 0
@@ -43,8 +44,8 @@ class Party:
         self.ident = ident
         self.native = native
         """The operating system's id of the thread."""
-        self.lane = ""
-        """Path of the lane that it runs, for messages."""
+        self.lane: Lane | None = None
+        """The lane that it runs, or ran last."""
         self.watch: LoopWatch | None = None
         """The event loop that runs in it just now."""
         self.daemon = True

@@ -283,6 +283,9 @@ class ReplayGate(Delivery):
         party.strikes += 1
         return False
 
+    def _settled(self, party: Party) -> None:
+        party.strikes = 0
+
     def tick(self, look: Look) -> bool:
         with self.lock:
             if not (self._waiting or self._free or self._parked or self._deadlines) or self._ended:

@@ -26,7 +26,9 @@ class Sink(Protocol):
     def run_ended(self, run: RunRecord) -> None:
         """The run ended; `end`, `ended_ns` and `outcome` are set."""
 
-    def opened(self, crossing: CrossingRecord, parent: CrossingRecord | None) -> Callable[[], Callable[[], None]] | None:
+    def opened(
+        self, crossing: CrossingRecord, parent: CrossingRecord | None
+    ) -> Callable[[], Callable[[], None]] | None:
         """A crossing is about to be made: sets its span ids and writes its input.
 
         Gives what makes its live span current (for `Lane.enter`), or None. For a wire crossing, whose

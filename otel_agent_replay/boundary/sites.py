@@ -34,14 +34,14 @@ _MOST_SITES: Final = 100_000
 """Sites beyond this are named each time: only a program that makes code without end has so many."""
 
 
-_SEARCH: Final = 1
-"""While walking outwards: look further."""
-_AGENT: Final = 2
-"""This is the agent's."""
-_AGENT_INLINED: Final = 3
-"""This is the agent's, and the frame around it is part of the same spot."""
-_STOP: Final = 4
-"""A strand of control begins here: whatever is further out may differ."""
+_STOP: Final = 1
+"""While walking outwards: a strand of control begins here, and whatever is further out may differ."""
+_SEARCH: Final = 2
+"""Look further."""
+_AGENT: Final = 3
+"""This is the agent's; so is the next."""
+_AGENT_INLINED: Final = 4
+"""And the frame around it is part of the same spot."""
 
 _paces: dict[int, int] = {}
 """By code object. `callers` keeps every code object named here and below, so that no id is used again."""
@@ -56,7 +56,7 @@ def site_of(frame: FrameType) -> Site:
     code = frame.f_code
     key: tuple[int, ...] = (id(code), frame.f_lasti)
     pace = _paces.get(id(code)) or _pace(frame)
-    found = pace in (_AGENT, _AGENT_INLINED)
+    found = pace >= _AGENT
     outer = frame.f_back
     if pace == _AGENT_INLINED and outer is not None:
         outer = outer.f_back
@@ -64,7 +64,7 @@ def site_of(frame: FrameType) -> Site:
     while outer is not None and reach:
         code = outer.f_code
         pace = _paces.get(id(code)) or _pace(outer)
-        if pace in (_AGENT, _AGENT_INLINED):
+        if pace >= _AGENT:
             key += (id(code), outer.f_lasti)
             if found:
                 break
@@ -104,7 +104,7 @@ def _site(frame: FrameType, key: tuple[int, ...]) -> Site:
 def _named(frame: FrameType) -> Site:
     spots = [_spot(frame)]
     pace = _pace(frame)
-    agents = int(pace in (_AGENT, _AGENT_INLINED))
+    agents = int(pace >= _AGENT)
     outer = _caller(frame)
     for _ in range(_REACH):
         if outer is None:
@@ -195,9 +195,7 @@ class SiteMap:
         script: what the recorded program was called, as `script_name` has it.
     """
 
-    def __init__(
-        self, recorded: Mapping[str, Iterable[str]], entry: FrameType | None = None, script: str = ""
-    ) -> None:
+    def __init__(self, recorded: Mapping[str, Iterable[str]], entry: FrameType | None = None, script: str = "") -> None:
         self._known: dict[str, dict[str, Site]] = {}
         self._functions: dict[Function, dict[Line, list[str]]] = {}
         for source, ids in recorded.items():

@@ -47,7 +47,8 @@ def incomplete(waiting: Iterable[Completion], parties: Iterable[Party], skipped:
 def _stacks(parties: list[Party]) -> Iterator[tuple[str, list[str]]]:
     shown = 0
     for party in parties:
-        yield f"{party.lane} (thread {party.ident})", stall.describe(party.ident)
+        name = "a thread" if party.lane is None else party.lane.path
+        yield f"{name} (thread {party.ident})", stall.describe(party.ident)
         if party.watch is None or not party.watch.running:
             continue
         for task in _tasks_of(party.watch.loop):

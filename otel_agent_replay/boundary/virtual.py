@@ -54,6 +54,8 @@ LOCALTIME_FIELDS: Final = 11
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (local times are compared without their zone)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BILLION: Final = 1_000_000_000
+_LATEST_NS: Final = 250_000_000_000 * _BILLION
+"""No recorded time is later: a `datetime` ends with the year 9999."""
 _QUARTER_NS: Final = 900 * _BILLION
 """Offsets from UTC are quarters of an hour."""
 
@@ -93,7 +95,7 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         """Let a sleep pass that took no time."""
-        self._now += max(0, int(seconds * _BILLION))
+        self._now = min(self._now + max(0, int(min(seconds, 1e12) * _BILLION)), _LATEST_NS)
 
     def derived(self, run_id: str, lane: str, source: str, site: str, number: int, real: Callable[[], T]) -> T:
         """The value of a reading that is not recorded; the same in each replay, in the form of its source.
@@ -117,9 +119,11 @@ class VirtualClock:
 
     def _follow(self, name: str, value: object) -> None:
         if name in ("time.time", "time.monotonic", "time.perf_counter"):
-            self._reached(name, int(cast("float", value) * _BILLION))
+            if isinstance(value, int | float):
+                self._reached(name, int(value * _BILLION))
         elif name.endswith("_ns"):
-            self._reached(name.removesuffix("_ns"), int(cast("int", value)))
+            if isinstance(value, int):
+                self._reached(name.removesuffix("_ns"), value)
         elif name == "datetime.now(tz)":
             self._reached("time.time", _ns(datetime.fromisoformat(str(value)) - _EPOCH_UTC))
         elif name == "datetime.utcnow":
@@ -134,12 +138,10 @@ class VirtualClock:
             self._offset, self._zone = int(offset) * _BILLION, zone
 
     def _reached(self, clock: str, ns: int) -> None:
-        if clock == "time.time":
+        if clock != "time.time":
+            ns -= self._bases.setdefault(clock, ns - self._now)
+        if ns < _LATEST_NS:
             self._now = max(self._now, ns)
-        elif clock in self._bases:
-            self._now = max(self._now, ns - self._bases[clock])
-        else:
-            self._bases[clock] = ns - self._now
 
     def _clock(self, name: str) -> object:
         self._now += TICK_NS

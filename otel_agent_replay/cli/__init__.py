@@ -49,6 +49,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click would end with 1 where the reader of our output went away, which means much else."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _silence_stdout()
+            return EXIT_BROKEN_PIPE
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -71,9 +79,6 @@ class LazyGroup(click.Group):
             status = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             status = EXIT_INTERRUPTED
-        except BrokenPipeError:
-            _silence_stdout()
-            status = EXIT_BROKEN_PIPE
         return leave(status)
 
 

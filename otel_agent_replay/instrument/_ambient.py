@@ -13,10 +13,50 @@ from dataclasses import dataclass, field
 from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary.callers import LIBRARY, kind_of_module
+from otel_agent_replay.boundary import lanes
+from otel_agent_replay.boundary.callers import (
+    DISPATCH,
+    KINDS,
+    LIBRARY,
+    OUTSIDE,
+    clock_reader,
+    entropy_reader,
+    kind_of_module,
+)
+from otel_agent_replay.boundary.lanes import LANE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
+
+    from otel_agent_replay.boundary.lanes import Lane
+
+_getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
+
+
+def clock_reading() -> tuple[Lane, FrameType] | None:
+    """Whose reading of the clock it is that the caller of a replacement makes; None for nobody's."""
+    return _reading(clock_reader)
+
+
+def entropy_reading() -> tuple[Lane, FrameType] | None:
+    """The same for a reading of entropy."""
+    return _reading(entropy_reader)
+
+
+def _reading(reader: Callable[[FrameType], FrameType | None]) -> tuple[Lane, FrameType] | None:
+    lane = LANE.get()
+    if lane is None:
+        lane = lanes.process_root
+    if lane is None or lane.beneath is not None or lane is lanes.OUTSIDE:
+        return None
+    try:
+        frame: FrameType | None = _getframe(3)
+    except ValueError:  # called from no frame at all, as the interpreter ends
+        return None
+    if KINDS.get(id(frame.f_code), OUTSIDE) > DISPATCH:  # type: ignore[union-attr]
+        frame = reader(frame)  # type: ignore[arg-type]
+    return None if frame is None else (lane, frame)
 
 
 class _Place:
@@ -29,6 +69,9 @@ class _Place:
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return importlib.import_module, (self._module,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules[self._module], name)  # as copying a bound method asks for it by name
 
     def __copy__(self) -> _Place:
         return self

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import wrapt
 
+from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, genai
 from otel_agent_replay.recording.values import End, Note, NoteKind
@@ -21,6 +23,7 @@ from otel_agent_replay.recording.values import End, Note, NoteKind
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
+    from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.session import Answer, Crossing, Exchange, Turn
     from otel_agent_replay.instrument.genai import Reading
     from otel_agent_replay.recording.values import WireHead
@@ -32,6 +35,23 @@ _TERMINAL = re.compile(
     re.MULTILINE,
 )
 """The event after which a model sends nothing more. Text of a model cannot hold it: JSON has no line ends."""
+
+
+class _Beneath:
+    """A context in which code runs in another lane. Lighter than a generator, as it is entered for each chunk."""
+
+    __slots__ = ("_lane", "_token")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    def __enter__(self) -> None:
+        self._token = LANE.set(self._lane)
+
+    def __exit__(self, *_: object) -> None:
+        # An asynchronous stream that is collected while it waits is closed in another context.
+        with suppress(ValueError):
+            LANE.reset(self._token)
 
 
 class Tap:
@@ -51,6 +71,10 @@ class Tap:
         self._count = 0
         self._done = False
         self._garbled = False
+
+    def beneath(self) -> _Beneath:
+        """Where the transport's own code runs: its timers and locks are none of the program's."""
+        return _Beneath(self._crossing.lane)
 
     def took(self, raw: bytes) -> Turn | None:
         """The transport gave a chunk. Returns what to wait for before the program gets it."""
@@ -118,8 +142,13 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
 
     def __iter__(self) -> Iterator[bytes]:
         tap = self._self_tap
+        chunks = iter(self.__wrapped__)
         try:
-            for raw in self.__wrapped__:
+            while True:
+                with tap.beneath():
+                    raw = next(chunks, None)
+                if raw is None:
+                    break
                 turn = tap.took(raw)
                 if turn is not None:
                     turn.wait()
@@ -131,7 +160,8 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
 
     def close(self) -> None:
         try:
-            self.__wrapped__.close()
+            with self._self_tap.beneath():
+                self.__wrapped__.close()
         finally:
             self._self_tap.finish(End.ABANDONED)
 
@@ -150,7 +180,11 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
         tap = self._self_tap
         chunks = self.__wrapped__.__aiter__()
         try:
-            async for raw in chunks:
+            while True:
+                with tap.beneath():
+                    raw = await anext(chunks, None)
+                if raw is None:
+                    break
                 turn = tap.took(raw)
                 if turn is not None:
                     await turn.wait_async()
@@ -160,12 +194,14 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
             raise
         finally:
             if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+                with tap.beneath():
+                    await chunks.aclose()
         tap.ended()
 
     async def aclose(self) -> None:
         try:
-            await self.__wrapped__.aclose()
+            with self._self_tap.beneath():
+                await self.__wrapped__.aclose()
         finally:
             self._self_tap.finish(End.ABANDONED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,6 +38,31 @@ the methods that the other class may have put in the way."""
 
 FACTORIES = frozenset({*PLAIN, bool, complex, defaultdict})
 """What a recorded defaultdict may make."""
+
+
+_SCALARS = frozenset((str, int, float, bool, bytes, type(None)))
+_OWN_STATE = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+def is_record(cls: type) -> bool:
+    """Whether the class says itself what its objects hold: a dataclass, or one of attrs."""
+    return is_dataclass(cls) or hasattr(cls, "__attrs_attrs__")
+
+
+def is_small(state: Mapping[str, object]) -> bool:
+    """Whether an object with this state holds strings, numbers and the like only, so that it surely is plain data."""
+    return all(type(held) in _SCALARS for held in state.values())
+
+
+def holds_no_more(value: object) -> bool:
+    """Whether `get_state` gives all that an object of an ordinary class holds: nothing of it is kept in C."""
+    if any(name in vars(base) for base in type(value).__mro__[:-1] for name in _OWN_STATE):
+        return False
+    try:
+        object.__reduce_ex__(value, 2)
+    except TypeError:
+        return False
+    return True
 
 
 def builtin_base(cls: type) -> type:

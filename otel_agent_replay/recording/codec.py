@@ -40,13 +40,14 @@ def encode(value: object, *, strict: bool = True) -> Json:
     except Unencodable:
         if strict:
             raise
+        why = "it holds too much"
     except RecursionError:
-        if strict:
-            raise Unencodable(refusal(value, "the program's stack is too full to look into it")) from None
+        why = "the program's stack is too full to look into it"
     except RuntimeError as error:  # "dictionary changed size during iteration"
-        if strict:
-            raise Unencodable(refusal(value, f"another thread changes it: {error}")) from error
-    return opaque.describe(value, ref(type(value)))
+        why = f"another thread changes it: {error}"
+    if strict:
+        raise Unencodable(refusal(value, why))
+    return opaque.name_only(ref(type(value)), why)
 
 
 def decode(found: Json, allowed: Mapping[str, type] = _NO_TYPES) -> object:

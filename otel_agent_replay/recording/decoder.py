@@ -6,7 +6,6 @@ import datetime as dt
 import pathlib
 from base64 import b64decode
 from collections import Counter, OrderedDict, defaultdict, deque
-from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum, Flag
 from types import SimpleNamespace
@@ -17,7 +16,16 @@ import orjson
 
 from otel_agent_replay.recording import exceptions, foreign
 from otel_agent_replay.recording.allowed import ref, standard_error
-from otel_agent_replay.recording.building import FACTORIES, PLAIN, build_derived, builtin_base, can_be_built, set_state
+from otel_agent_replay.recording.building import (
+    FACTORIES,
+    PLAIN,
+    build_derived,
+    builtin_base,
+    can_be_built,
+    is_record,
+    is_small,
+    set_state,
+)
 from otel_agent_replay.recording.opaque import Opaque
 
 if TYPE_CHECKING:
@@ -155,8 +163,12 @@ def _class(decoder: Decoder, found: dict[str, Any]) -> object:
 
 def _data(decoder: Decoder, found: dict[str, Any]) -> object:
     cls, state = decoder.cls(found["c"]), decoder.mapping(found["v"])
-    described = cls is not None and (is_dataclass(cls) or hasattr(cls, "__attrs_attrs__"))
-    if cls is None or not described or builtin_base(cls) is not object or not can_be_built(cls):
+    if (
+        cls is None
+        or builtin_base(cls) is not object
+        or not can_be_built(cls)
+        or not (is_record(cls) or is_small(state))
+    ):
         return state
     made: Any = object.__new__(cls)
     set_state(made, state)

@@ -16,7 +16,6 @@ import marshal
 import pathlib
 from base64 import b64encode
 from collections import OrderedDict, defaultdict, deque
-from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from itertools import repeat
@@ -30,7 +29,16 @@ import orjson
 from otel_agent_replay.errors import Unencodable
 from otel_agent_replay.recording import exceptions, foreign, opaque
 from otel_agent_replay.recording.allowed import ref
-from otel_agent_replay.recording.building import FACTORIES, PLAIN, builtin_base, can_be_built, get_state
+from otel_agent_replay.recording.building import (
+    FACTORIES,
+    PLAIN,
+    builtin_base,
+    can_be_built,
+    get_state,
+    holds_no_more,
+    is_record,
+    is_small,
+)
 from otel_agent_replay.recording.opaque import Opaque
 
 if TYPE_CHECKING:
@@ -100,20 +108,21 @@ class Encoder:
 
     def _structure(self, value: object, kind: type, depth: int) -> Json:
         if depth >= DEEPEST:
-            return self.refuse(value, f"it is more than {DEEPEST} levels deep")
+            return self.refuse(value, f"it is more than {DEEPEST} levels deep", look=False)
         if id(value) in self._around:
-            return self.refuse(value, "it holds itself")
+            return self.refuse(value, "it holds itself", look=False)
         self._around.add(id(value))
         writer = _CONTAINERS.get(kind)
         written = writer(self, value, depth) if writer is not None else self._object(value, kind, depth)
         self._around.discard(id(value))
         return written
 
-    def refuse(self, value: object, why: str) -> Json:
-        """The value cannot be written."""
+    def refuse(self, value: object, why: str, *, look: bool = True) -> Json:
+        """The value cannot be written; its repr is asked for only if one may `look`."""
         if self.strict:
             raise Unencodable(refusal(value, why))
-        return opaque.describe(value, ref(type(value)))
+        kind = ref(type(value))
+        return opaque.describe(value, kind) if look else opaque.name_only(kind, why)
 
     def leniently(self, value: object, depth: int) -> Json:
         """The JSON of a value that stands beside what matters; never refused."""
@@ -166,8 +175,10 @@ class Encoder:
         base = builtin_base(kind)
         if not can_be_built(kind):
             return self.refuse(value, "its class does something when an object of it goes away")
-        if base is object and (is_dataclass(value) or hasattr(kind, "__attrs_attrs__")):
-            return {"$": "data", "c": ref(kind), "v": self.mapping(get_state(value), depth + 1)}
+        if base is object:
+            state = get_state(value)
+            if is_record(kind) or (is_small(state) and holds_no_more(value)):
+                return {"$": "data", "c": ref(kind), "v": self.mapping(state, depth + 1)}
         if base in PLAIN:
             found: dict[str, Json] = {"$": "derived", "c": ref(kind), "v": self.encode(PLAIN[base](value), depth + 1)}
             state = get_state(value)

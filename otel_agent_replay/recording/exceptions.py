@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_agent_replay.errors import ReplayedError
@@ -161,27 +162,38 @@ def _invalid_model(error: Any, encoder: Encoder, depth: int) -> Json:
 
 
 def _rebuilt_invalid(found: Any, message: object, decoder: Decoder) -> BaseException | None:
+    """One that tells the same: with lines of pydantic's own types if such can, else with custom ones."""
     try:
         core = importlib.import_module("pydantic_core")
     except ImportError:
         return None
     title, lines = decoder.decode(found)
-    made = [_rebuilt_line(core, *line) for line in lines]
-    candidates = [core.ValidationError.from_exception_data(title, made, hide_input=hidden) for hidden in (False, True)]
-    return cast("BaseException", next((one for one in candidates if str(one) == message), candidates[0]))
+    error = None
+    for line_of in (_own_line, _custom_line):
+        for mode, hidden in (("python", False), ("json", False), ("python", True), ("json", True)):
+            with suppress(KeyError, TypeError, ValueError):
+                error = core.ValidationError.from_exception_data(
+                    title, [line_of(core, *line) for line in lines], mode, hidden
+                )
+                BaseException.args.__set__(error, ())  # type: ignore[attr-defined]
+                if str(error) == message:
+                    return cast("BaseException", error)
+    return error
 
 
-def _rebuilt_line(
+def _own_line(_: Any, kind: str, where: list[str | int], message: str, given: object, context: Any) -> dict[str, Any]:
+    line = {"type": kind, "loc": tuple(where), "input": given}
+    return line if context is None else {**line, "ctx": context}
+
+
+def _custom_line(
     core: Any, kind: str, where: list[str | int], message: str, given: object, context: Any
 ) -> dict[str, Any]:
-    """One line: of its own type where that gives the same message, else of a custom one."""
-    line = {"type": kind, "loc": tuple(where), "input": given}
-    if context is not None:
-        line["ctx"] = context
-    try:
-        told = core.ValidationError.from_exception_data("", [line]).errors(include_url=False)[0]["msg"]
-    except (KeyError, TypeError, ValueError):
-        told = None
-    if told != message:
-        line["type"] = core.PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
+    """Of its own type where that tells the same message by itself."""
+    line = _own_line(core, kind, where, message, given, context)
+    with suppress(KeyError, TypeError, ValueError):
+        if core.ValidationError.from_exception_data("", [line]).errors(include_url=False)[0]["msg"] == message:
+            return line
+    line["type"] = core.PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
+    line.pop("ctx", None)
     return line

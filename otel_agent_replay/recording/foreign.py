@@ -103,9 +103,11 @@ def _decode_array(_: Decoder, found: dict[str, Any]) -> Any:
     dtype = _dtype(numpy, found["t"])
     shape = [int(length) for length in found["n"]]
     data = b64decode(found["v"], validate=True)
+    if dtype.itemsize == 0:
+        return numpy.zeros(shape, dtype)
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError("an array does not fit its shape")
-    flat = numpy.frombuffer(data, dtype) if data else numpy.zeros(0, dtype)
+    flat = numpy.frombuffer(data, dtype)
     return flat.reshape(shape, order="F" if "f" in found else "C").copy(order="K")
 
 
@@ -115,7 +117,7 @@ def _decode_numpy_scalar(_: Decoder, found: dict[str, Any]) -> Any:
         return Opaque("numpy:generic", f"<{found['t']}>")
     dtype = _dtype(numpy, found["t"])
     data = b64decode(found["v"], validate=True)
-    return numpy.frombuffer(data, dtype)[0] if data else dtype.type()
+    return numpy.frombuffer(data, dtype)[0] if dtype.itemsize else dtype.type()
 
 
 def _dtype(numpy: Any, name: object) -> Any:

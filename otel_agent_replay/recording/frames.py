@@ -61,7 +61,7 @@ CONTENTS_PIECES = 64
 """… and so many pieces: the attributes of a span are bounded to 128 by default wherever OpenTelemetry counts them."""
 
 _INTERNAL, _SERVER, _CLIENT = 1, 2, 3
-_CLIENT_KINDS = frozenset({Kind.MODEL, Kind.EMBEDDING, Kind.RETRIEVAL, Kind.HTTP, Kind.DATABASE})
+_CLIENT_KINDS = frozenset(kind.value for kind in (Kind.MODEL, Kind.EMBEDDING, Kind.RETRIEVAL, Kind.HTTP, Kind.DATABASE))
 _SERVER_ENTRIES = frozenset({"asgi", "wsgi", "grpc"})
 
 
@@ -147,9 +147,9 @@ def crossing_frame(run: RunRecord, record: CrossingRecord, payload: str, kind: F
     attributes[names.LANE] = position.lane
     attributes[names.KEY] = position.key
     attributes[names.ORDINAL] = position.ordinal
-    attributes[names.KIND] = str(record.kind)
+    attributes[names.KIND] = record.kind.value
     if whole:
-        attributes[names.END] = str(record.end)
+        attributes[names.END] = record.end.value
         if record.seq is not None:
             attributes[names.SEQ] = record.seq
     return Frame(
@@ -264,7 +264,7 @@ def run_span_kind(run: RunRecord) -> int:
 
 def crossing_span_kind(kind: Kind) -> int:
     """OTLP kind of a crossing's span."""
-    return _CLIENT if kind in _CLIENT_KINDS else _INTERNAL
+    return _CLIENT if kind.value in _CLIENT_KINDS else _INTERNAL
 
 
 def decode(data: bytes) -> Frame:

@@ -116,13 +116,17 @@ def _tag(number: int, wire_type: int) -> bytes:
 _NUMBER_TAGS = {name: _tag(number, wire.VARINT) for name, number in _NUMBERS.items()}
 _TEXT_TAGS = {name: _tag(number, wire.BYTES) for name, number in _TEXTS.items()}
 _HEX_TAGS = {name: _tag(number, wire.BYTES) + b"\x08" for name, number in _HEXES.items()}
-_FRAME_FIELDS = {kind: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
+_FRAME_FIELDS = {kind.value: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
 _CONTENT_PREFIXES = (names.CONTENT_PREFIX, names.CONTENT_BINARY_PREFIX)
 _PIECE_TAG = _tag(_PIECE, wire.BYTES)
 _KNOWN_TAG = _tag(_KNOWN, wire.BYTES)
 _KNOWN_KEYS = {name: b"\x08" + wire.varint(place) + b"\x12" for place, name in enumerate(KNOWN)}
 _SHORT = 64
-"""Characters: shorter values recur (models, keys, lanes), so their encoding is kept."""
+"""Characters: shorter values recur (models, keys, lanes), so their encoding is kept …"""
+_KEPT = 256
+"""… of so many names, and so many values of each."""
+_kept: dict[str, dict[str, bytes]] = {}
+_CONTENTS = FrameKind.CONTENTS  # the members of an enum are slow to reach through their class
 
 
 class NewerSchemaError(wire.MalformedError):
@@ -145,7 +149,7 @@ def encode(frame: Frame) -> list[bytes]:
     parts = [
         wire.head(
             frame.trace_id,
-            0 if frame.kind is FrameKind.CONTENTS and frame.span_id == _contents_id(attributes) else frame.span_id,
+            0 if frame.kind is _CONTENTS and frame.span_id == _contents_id(attributes) else frame.span_id,
             0 if key is not None and run == hex_id(frame.parent_span_id) else frame.parent_span_id,
             "" if frame.name == key else frame.name,
             0 if frame.span_kind == 1 else frame.span_kind,
@@ -153,13 +157,15 @@ def encode(frame: Frame) -> list[bytes]:
             frame.ended_ns,
         ),
         wire.status(failed=frame.failed),
-        _FRAME_FIELDS[frame.kind],
+        _FRAME_FIELDS[frame.kind.value],
     ]
     payload_length = -1
     for name, value in attributes.items():
         if isinstance(value, str):
             if len(value) < _SHORT:
-                parts.append(_short(name, value))
+                kept = _kept.get(name)
+                field = kept.get(value) if kept is not None else None
+                parts.append(_keep(name, value) if field is None else field)
             else:
                 parts += _long_text(name, value)
                 if name == names.PAYLOAD:
@@ -171,7 +177,7 @@ def encode(frame: Frame) -> list[bytes]:
     length = attributes.get(names.PAYLOAD_LENGTH)
     if isinstance(length, int) and length != payload_length and 0 <= length < 1 << 64:
         parts.append(_NUMBER_TAGS[names.PAYLOAD_LENGTH] + wire.varint(length))
-    if payload_length >= JOIN_BELOW or frame.kind is FrameKind.CONTENTS:
+    if payload_length >= JOIN_BELOW or frame.kind is _CONTENTS:
         return _large(parts)
     span = b"".join(parts)
     return [b"".join((wire.varint(len(span) + PREAMBLE), MARK, crc32(span).to_bytes(4, "little"), span))]
@@ -225,7 +231,7 @@ def _given_back(kind: FrameKind, span: wire.Span) -> None:
             span.parent_span_id = int.from_bytes(digits, "big")
     if isinstance(payload, str) and names.PAYLOAD_LENGTH not in attributes:
         attributes[names.PAYLOAD_LENGTH] = len(payload.encode())
-    if kind is FrameKind.CONTENTS and not span.span_id:
+    if kind is _CONTENTS and not span.span_id:
         span.span_id = _contents_id(attributes)
 
 
@@ -272,10 +278,15 @@ def _long_text(name: str, value: str) -> list[bytes]:
     return _piece(name, value) or [_plain(name, value)]
 
 
-@lru_cache(1024)
-def _short(name: str, value: str) -> bytes:
-    """A short text attribute."""
-    return b"".join(_long_text(name, value))
+def _keep(name: str, value: str) -> bytes:
+    """The encoding of a short text attribute, kept for the next time."""
+    field = b"".join(_long_text(name, value))
+    kept = _kept.setdefault(name, {})
+    if len(kept) >= _KEPT:
+        kept.clear()
+    if len(_kept) < _KEPT:
+        kept[value] = field
+    return field
 
 
 def _plain(name: str, value: Attribute) -> bytes:

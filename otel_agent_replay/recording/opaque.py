@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import reprlib
+from collections.abc import Sized
 from typing import TYPE_CHECKING, NoReturn
 
 from otel_agent_replay.errors import Unencodable
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
 LONGEST_REPR = 200
 """Characters of a value's repr that are kept."""
+
+_REPR = reprlib.Repr()
+"""Shows little of what is large."""
+_REPR.maxother = _REPR.maxstring = LONGEST_REPR
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -95,8 +101,14 @@ def parts(value: Opaque) -> tuple[str, str]:
 def describe(value: object, kind: str) -> Json:
     """How a value that cannot be written is recorded; the same from run to run as far as its repr is."""
     try:
-        shown = repr(value)
+        large = isinstance(value, Sized) and len(value) > LONGEST_REPR
+        shown = f"<{kind} of {len(value)} items>" if large else _REPR.repr(value)  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001 (a repr is the program's own code, and may do anything)
         shown = f"<{kind}, whose repr raises {type(error).__name__}>"
     shown = _ADDRESS.sub("", shown).encode("utf-8", "replace").decode()
     return {"$": "opaque", "type": kind, "repr": shown[:LONGEST_REPR]}
+
+
+def name_only(kind: str, why: str) -> Json:
+    """The same for a value whose repr would be as endless as itself."""
+    return {"$": "opaque", "type": kind, "repr": f"<{kind}: {why}>"}

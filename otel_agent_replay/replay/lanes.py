@@ -25,7 +25,7 @@ class LaneMap:
     """
 
     def __init__(self, recorded: Iterable[str]) -> None:
-        self.recorded = frozenset(recorded) | {ROOT}
+        self.recorded = frozenset(_with_ancestors(recorded)) | {ROOT}
         self._children: dict[tuple[str, str], dict[str, set[int]]] = {}
         for path in self.recorded:
             parent, how, name, number = split(path)
@@ -63,7 +63,9 @@ class LaneMap:
         if exact in self.recorded:
             return exact
         siblings = self._children.get((parent, lane.how), {})
-        if name in siblings or not siblings:
+        if not siblings and (parent, lane.how) not in self._children:
+            return exact  # nothing that was spawned so here left a trace: it may well have been there
+        if name in siblings:
             return None
         old = self._renamed.get((parent, lane.how, name))
         if old is None:
@@ -75,6 +77,13 @@ class LaneMap:
             self._renamed[parent, lane.how, name] = old
         path = child_path(parent, lane.how, old, lane.number)
         return path if path in self.recorded else None
+
+
+def _with_ancestors(paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        while path:
+            yield path
+            path = split(path)[0]
 
 
 def split(path: str) -> tuple[str, str, str, int]:

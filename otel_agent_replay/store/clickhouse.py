@@ -62,7 +62,7 @@ class Engine:
             self._client = self._open_server(dsn)
         else:
             raise UsageError(
-                f"The store {parts.scheme or dsn!r}:// is of no known kind; set OTEL_AGENT_REPLAY_DSN to chdb://PATH "
+                f"The store {parts.scheme + '://' if parts.scheme else dsn} is of no known kind; set OTEL_AGENT_REPLAY_DSN to chdb://PATH "
                 "or clickhouse://HOST:PORT/DATABASE."
             )
 

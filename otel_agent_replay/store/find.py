@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 from otel_agent_replay.recording.assemble import assemble
-from otel_agent_replay.recording.frames import encode
+from otel_agent_replay.recording.frames import encode, readings_frame
+from otel_agent_replay.recording.values import Note, NoteKind, RunRecord
 from otel_agent_replay.store.recordings import EngineNeededError, Recordings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from otel_agent_replay.recording.frames import Frame
     from otel_agent_replay.recording.values import Recording
     from otel_agent_replay.store.recordings import Pile
 
@@ -92,6 +95,8 @@ def export_spool(place: Place, run_id: str, path: Path) -> list[str]:
             written.append(pile.run_id)
             for frame in pile.all_frames():
                 file.writelines(encode(frame))
+            if pile.lost:
+                file.writelines(encode(_loss(pile)))
     return written
 
 
@@ -108,6 +113,14 @@ def load_for_replay(place: Place, wanted: str) -> Loaded:
         from otel_agent_replay.store import child  # noqa: PLC0415 (only where the spool does not do)
 
         return child.load(place, wanted)
+
+
+def _loss(pile: Pile) -> Frame:
+    """What may have been lost of a run, as notes: a file that is read elsewhere has to say so itself."""
+    run = RunRecord(int(pile.run_id[:32], 16), int(pile.run_id[33:], 16), 0, "", 0, {}, {})
+    notes = [Note(NoteKind.FAULT, f"a frame may be lost: {sentence}") for sentence in pile.lost]
+    span_id = int(blake2b(pile.run_id.encode(), digest_size=8).hexdigest(), 16)
+    return readings_frame(run, [], [], notes, span_id=span_id, now_ns=1)
 
 
 def recording_of(pile: Pile) -> Recording:

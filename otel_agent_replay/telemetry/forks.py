@@ -35,7 +35,12 @@ def watch(forkable: Forkable) -> None:
 
 
 def _ranked() -> list[Forkable]:
-    return sorted(_watched, key=lambda forkable: forkable.rank)
+    for _ in range(100):
+        try:
+            return sorted(_watched, key=lambda forkable: forkable.rank)
+        except RuntimeError:  # another thread has just begun a run
+            continue
+    return []
 
 
 def _hold() -> None:

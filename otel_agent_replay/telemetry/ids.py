@@ -60,3 +60,7 @@ class GivenIds(EntropyIdGenerator):
     def generate_trace_id(self) -> int:
         given: int = self._given.__dict__.pop("trace_id", 0)
         return given or super().generate_trace_id()
+
+
+GIVEN = GivenIds()
+"""What the tracer of our own spans draws from; every run of the process has the same tracer."""

@@ -118,16 +118,16 @@ class LiveTracer:
 
     def _adopt(self, provider: TracerProvider) -> None:
         self._provider = provider
+        self._ids = None
         self._listeners = getattr(provider, "_active_span_processor", None)
         if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
             self._tracer = None
             return
         self._tracer = provider.get_tracer(names.SCOPE)
         if hasattr(self._tracer, "id_generator"):  # the SDK's; this tracer is ours alone, so is what it draws from
-            from otel_agent_replay.telemetry.ids import GivenIds  # noqa: PLC0415 (needs the SDK, which is here then)
+            from otel_agent_replay.telemetry.ids import GIVEN  # noqa: PLC0415 (needs the SDK, which is here then)
 
-            self._ids = GivenIds()
-            self._tracer.id_generator = self._ids
+            self._ids = self._tracer.id_generator = GIVEN
 
 
 def _caller(run: RunRecord) -> Context:

@@ -93,11 +93,15 @@ class SpoolRecorder:
     def run_ended(self, run: RunRecord) -> None:
         """The run ended. All of it is on disk when this returns, or has been lost and is said to be."""
         try:
-            self._end_spans(run)
             self._locked(lambda: self._append([run_frame(run, FrameKind.RUN)], {}, last=True))
             self._writer.drain()
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the end of a run", error, self._note)
+        for kept in list(self._open.values()):
+            self._end_span(kept.span, run.ended_ns)
+        self._open.clear()
+        error_type = _error_type(run.outcome.get("exception")) if run.end is End.RAISED else ""
+        self._end_span(self._root, run.ended_ns, error_type)
 
     def opened(
         self, crossing: CrossingRecord, parent: CrossingRecord | None
@@ -146,16 +150,14 @@ class SpoolRecorder:
         kept = self._open.pop(crossing.span_id, None) or _Open()
         error_type = ""
         try:
+            if not crossing.span_id:  # its beginning could not be written
+                crossing.span_id, crossing.parent_span_id = entropy.span_id(), self._required_run().span_id
             if crossing.end is End.RAISED:
                 error_type = str(crossing.attributes.setdefault("error.type", _error_type(crossing.outcome)))
             self._locked(lambda: self._crossing(crossing, kept, FrameKind.CROSSING))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing how a crossing ended", error, self._note)
-        if kept.span is not None:
-            try:
-                live.end(kept.span, crossing.ended_ns, error=error_type)
-            except Exception as error:  # noqa: BLE001 (a span processor of others may raise)
-                fault("ending a live span", error, self._note)
+        self._end_span(kept.span, crossing.ended_ns, error_type)
 
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call; written with the next frame of any kind."""
@@ -283,15 +285,13 @@ class SpoolRecorder:
             raise RuntimeError("the run has not started")
         return self._run
 
-    def _end_spans(self, run: RunRecord) -> None:
-        """End the run's span, and those of crossings that never ended."""
-        for kept in list(self._open.values()):
-            if kept.span is not None:
-                live.end(kept.span, run.ended_ns)
-        self._open.clear()
-        if self._root is not None:
-            error_type = _error_type(run.outcome.get("exception")) if run.end is End.RAISED else ""
-            live.end(self._root, run.ended_ns, error=error_type)
+    def _end_span(self, span: Span | None, ended_ns: int, error_type: str = "") -> None:
+        if span is None:
+            return
+        try:
+            live.end(span, ended_ns, error=error_type)
+        except Exception as error:  # noqa: BLE001 (a span processor of others may raise)
+            fault("ending a live span", error, self._note)
 
 
 def _encoded(frames: list[Frame]) -> list[bytes]:

@@ -26,11 +26,22 @@ def test_shows_the_command_and_its_output_line_by_line(tmp_path: Path) -> None:
 
 
 def test_output_is_shown_while_the_command_runs(tmp_path: Path) -> None:
-    seen: list[tuple[str, float]] = []
-    stage = Stage(tmp_path, lambda line: seen.append((line, time.monotonic())))
-    stage.run('python -c "import time; print(1, flush=True); time.sleep(0.6); print(2)"')
-    shown = {line.strip(): at for line, at in seen}
-    assert shown["2"] - shown["1"] > 0.4
+    program = """
+import pathlib, time
+print("first", flush=True)
+for _ in range(600):
+    if pathlib.Path("shown").exists():
+        print("second")
+        break
+    time.sleep(0.05)
+"""
+    (tmp_path / "program.py").write_text(program)
+
+    def say(line: str) -> None:
+        if line.strip() == "first":
+            (tmp_path / "shown").touch()
+
+    assert Stage(tmp_path, say).run("python program.py").stdout == "first\nsecond\n"
 
 
 def test_a_command_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -97,7 +96,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert (finished.returncode, finished.stderr) == (0, ""), finished.stdout + finished.stderr
@@ -106,4 +105,3 @@ def test_the_whole_demo(tmp_path: Path) -> None:
         assert not step.command or f"  $ {step.command}\n" in finished.stdout
     assert {path.name for path in kept.iterdir()} >= {"agent.py", "agent_repaired.py", "agent_changed.py", "home"}
     assert "\x1b" not in finished.stdout
-    assert str(sys.prefix) not in finished.stdout

@@ -62,9 +62,11 @@ async def test_the_spans_of_async_anthropic_are_as_they_were(server: Any, tape: 
 
     async def program() -> Any:
         options: Any = {"tracer_provider": provider}
-        async with anthropic.AsyncAnthropic(api_key="k", base_url=server.url, open_telemetry=options) as client:
-            async with client.messages.stream(model="c", max_tokens=5, messages=SAID) as stream:
-                await stream.get_final_message()
+        async with (
+            anthropic.AsyncAnthropic(api_key="k", base_url=server.url, open_telemetry=options) as client,
+            client.messages.stream(model="c", max_tokens=5, messages=SAID) as stream,
+        ):
+            await stream.get_final_message()
         return told(exporter)
 
     bare = await program()

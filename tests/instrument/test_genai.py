@@ -327,7 +327,9 @@ def test_a_body_of_another_shape_tells_nothing(reading: Any, head: Any, body: by
 
 
 def test_a_stream_that_talks_about_finish_reasons_is_not_misread() -> None:
-    said = json.dumps({"choices": [{"index": 0, "delta": {"content": '"finish_reason": "bad"'}, "finish_reason": None}]})
+    said = json.dumps(
+        {"choices": [{"index": 0, "delta": {"content": '"finish_reason": "bad"'}, "finish_reason": None}]}
+    )
     last = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     body = f"data: {said}\r\n\r\ndata: {last}\r\n\r\ndata: [DONE]\r\n\r\n".encode()
     assert genai.chat(EVENTS, body) == {"gen_ai.response.finish_reasons": ["stop"]}
@@ -340,7 +342,12 @@ def test_an_integer_beyond_64_bits_is_told_in_digits() -> None:
 @pytest.mark.parametrize(
     ("reading", "head", "body", "tokens"),
     [
-        (genai.chat, JSON, b'{"id":"c","model":"m","x":"%s","usage":{"prompt_tokens":3,"completion_tokens":4}}', (3, 4)),
+        (
+            genai.chat,
+            JSON,
+            b'{"id":"c","model":"m","x":"%s","usage":{"prompt_tokens":3,"completion_tokens":4}}',
+            (3, 4),
+        ),
         (genai.responses, JSON, b'{"model":"m","usage":{"input_tokens":3,"output_tokens":4},"output":"%s"}', (3, 4)),
         (
             genai.responses,
@@ -353,6 +360,6 @@ def test_an_integer_beyond_64_bits_is_told_in_digits() -> None:
     ],
 )
 def test_a_large_body_is_skimmed(reading: Any, head: Any, body: bytes, tokens: tuple[int, int]) -> None:
-    found = reading(head, body % (b"\\\"usage\\\": {" + b"A" * genai.LARGE))
+    found = reading(head, body % (b'\\"usage\\": {' + b"A" * genai.LARGE))
     assert found["gen_ai.response.model"] == "m"
     assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == tokens

@@ -40,7 +40,9 @@ class Colour:
 
 
 COLOURS = [
-    pytest.param(Colour(module, asynchronous=asynchronous), id=f"{module.__name__}-{'async' if asynchronous else 'sync'}")
+    pytest.param(
+        Colour(module, asynchronous=asynchronous), id=f"{module.__name__}-{'async' if asynchronous else 'sync'}"
+    )
     for module in (httpx, httpx2)
     for asynchronous in (False, True)
 ]
@@ -79,7 +81,13 @@ def get(path: str, read: Callable[[Any], Any], **options: Any) -> Callable[[Any]
 
 
 def told(response: Any) -> Any:
-    return [response.status_code, response.reason_phrase, response.http_version, response.json(), response.elapsed is not None]
+    return [
+        response.status_code,
+        response.reason_phrase,
+        response.http_version,
+        response.json(),
+        response.elapsed is not None,
+    ]
 
 
 @every_colour
@@ -266,7 +274,12 @@ def test_cookies_keep_their_names_and_lose_their_values(server: Any, tape: Any, 
 @every_colour
 def test_credentials_do_not_reach_the_recording(server: Any, tape: Any, colour: Colour) -> None:
     url = f"http://me:hunter2@127.0.0.1:{server.server_port}/value?a=1&api_key=hunter2&token=hunter2#key=x"
-    secret = {"X-Api-Key": "hunter2", "api-key": "hunter2", "Proxy-Authorization": "hunter2", "X-Goog-Api-Key": "hunter2"}
+    secret = {
+        "X-Api-Key": "hunter2",
+        "api-key": "hunter2",
+        "Proxy-Authorization": "hunter2",
+        "X-Goog-Api-Key": "hunter2",
+    }
     _, session = same(tape, colour, get(url, told, headers=secret))
     request = session.records[0].attempts[0].request
     assert "hunter2" not in repr(request)

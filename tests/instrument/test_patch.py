@@ -157,7 +157,10 @@ def test_an_absent_library_is_silent() -> None:
 )
 def test_a_library_of_another_shape_is_reported_and_left_alone(package: Any, source: str, why: str) -> None:
     name, notes = package(client="class Fine:\n    def say(self, word): return word", moved=source), []
-    targets = Target(f"{name}.client", "Fine.say", shout, ("word",)), Target(f"{name}.moved", "Base.say", shout, ("word",))
+    targets = (
+        Target(f"{name}.client", "Fine.say", shout, ("word",)),
+        Target(f"{name}.moved", "Base.say", shout, ("word",)),
+    )
     uninstall = install([library(name, *targets)], notes.append)
     client = importlib.import_module(f"{name}.client")
     importlib.import_module(f"{name}.moved")

@@ -11,6 +11,7 @@ import httpx2
 import openai
 import pytest
 
+from otel_agent_replay.boundary import lanes
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording.values import End
 
@@ -40,9 +41,13 @@ def only_attempt(session: Any) -> Any:
 
 def test_drained_is_ended_with_one_chunk_for_each_that_came(server: Any, tape: Any) -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"raw"}],"stream":true}'
-    with tape.record() as session, httpx2.Client() as client:
-        with client.stream("POST", f"{server.url}/v1/chat/completions", content=body) as response:
-            raw = list(response.iter_raw())
+    url = f"{server.url}/v1/chat/completions"
+    with (
+        tape.record() as session,
+        httpx2.Client() as client,
+        client.stream("POST", url, content=body) as response,
+    ):
+        raw = list(response.iter_raw())
     attempt = only_attempt(session)
     assert attempt.end is End.ENDED
     assert attempt.chunks == raw
@@ -102,29 +107,39 @@ def test_a_reader_that_stops_at_the_terminal_event_is_answered_to_the_end(server
     with tape.record() as session, sync_client(server) as client:
         live = [chunk.model_dump() for chunk in chat(client, "done")]
     assert only_attempt(session).end is End.ABANDONED
-    with tape.replay(), sync_client(server) as client:
-        with client.chat.completions.with_streaming_response.create(
+    with (
+        tape.replay(),
+        sync_client(server) as client,
+        client.chat.completions.with_streaming_response.create(
             model="m", messages=[{"role": "user", "content": "done"}], stream=True
-        ) as raw:
-            lines = [line for line in raw.iter_lines() if line]
+        ) as raw,
+    ):
+        lines = [line for line in raw.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
     assert len(lines) == len(live) + 1
 
 
 def test_a_body_read_to_its_length_but_not_to_its_end_is_whole(server: Any, tape: Any) -> None:
-    with tape.record() as session, httpx2.Client() as client:
-        with client.stream("GET", f"{server.url}/lines") as response:
-            first = next(response.iter_raw())
+    with (
+        tape.record() as session,
+        httpx2.Client() as client,
+        client.stream("GET", f"{server.url}/lines") as response,
+    ):
+        first = next(response.iter_raw())
     assert only_attempt(session).end is End.ABANDONED
     with tape.replay(), httpx2.Client() as client:
         assert client.get(f"{server.url}/lines").content == first
 
 
 def test_an_exception_of_the_caller_abandons(server: Any, tape: Any) -> None:
-    with tape.record() as session, sync_client(server) as client:
-        with pytest.raises(ZeroDivisionError), chat(client, "caller") as stream:
-            for _ in stream:
-                raise ZeroDivisionError
+    with (
+        tape.record() as session,
+        sync_client(server) as client,
+        pytest.raises(ZeroDivisionError),
+        chat(client, "caller") as stream,
+    ):
+        for _ in stream:
+            raise ZeroDivisionError
     assert only_attempt(session).end is End.ABANDONED
 
 
@@ -373,3 +388,57 @@ async def test_a_reader_cancelled_at_its_turn_loses_no_chunk(server: Any, tape: 
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(anext(aiter(stream)), 0.01)
             assert b"".join([chunk async for chunk in stream]) == live
+
+
+class Spy(httpx2.SyncByteStream):
+    """A transport's stream that tells in which lane it was read and closed."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def __iter__(self) -> Any:
+        for part in (b"a", b"b"):
+            self.seen.append(lanes.current())
+            yield part
+        self.seen.append(lanes.current())
+
+    def close(self) -> None:
+        self.seen.append(lanes.current())
+
+
+class AsyncSpy(httpx2.AsyncByteStream):
+    def __init__(self, seen: list[Any]) -> None:
+        self.spy = Spy(seen)
+
+    async def __aiter__(self) -> Any:
+        for part in self.spy:
+            yield part
+
+    async def aclose(self) -> None:
+        self.spy.close()
+
+
+def test_the_transport_works_beneath_the_crossing(tape: Any) -> None:
+    """Its timers and clock readings are none of the program's, whose own lane stands where it stood."""
+    seen: list[Any] = []
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=Spy(seen)))
+    with tape.record() as session, httpx2.Client(transport=transport) as client:
+        with client.stream("GET", "http://spy.test/") as response:
+            for _ in response.iter_raw():
+                assert lanes.current() is session.root
+        assert lanes.current() is session.root
+    assert len(seen) == 4
+    assert set(seen) == {session.crossings[0].lane}
+
+
+async def test_the_transport_works_beneath_the_crossing_async(tape: Any) -> None:
+    seen: list[Any] = []
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=AsyncSpy(seen)))
+    with tape.record() as session:
+        async with httpx2.AsyncClient(transport=transport) as client:
+            async with client.stream("GET", "http://spy.test/") as response:
+                async for _ in response.aiter_raw():
+                    assert lanes.current() is session.root
+        assert lanes.current() is session.root
+    assert len(seen) == 4
+    assert set(seen) == {session.crossings[0].lane}

@@ -7,8 +7,11 @@ import datetime as dt
 import decimal
 import enum
 import functools
+import itertools
 import math
 import pathlib
+import re
+import threading
 import types
 import typing
 import uuid
@@ -25,7 +28,7 @@ from otel_agent_replay.errors import Unencodable, UnreadableRecording
 from otel_agent_replay.recording import codec, encoder
 from otel_agent_replay.recording.opaque import Opaque
 
-thorough = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=120, deadline=None, derandomize=True, database=None)
 ran: list[str] = []
 """What the constructors below have run."""
 
@@ -73,6 +76,20 @@ class Made(Guarded):
     def __setattr__(self, name, value):
         ran.append("Made")
         super().__setattr__(name, value)
+
+
+class Holder:
+    def __init__(self, held):
+        self.held = held
+
+
+class Mark(Holder):
+    __slots__ = ("line",)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and (self.held, self.line) == (other.held, other.line)
+
+    __hash__ = None
 
 
 class Colour(enum.Enum):
@@ -157,34 +174,62 @@ class Closing(Ending):
 
 
 Model.model_rebuild()
+mark = Mark("text")
+mark.line = 3
 inner = Inner(name="x", more=[1], deep={"a": (1,)})
 inner._secret = 7
 text = Text("abc")
 text.note = ["n"]
 KNOWN = {
     codec.ref(cls): cls
-    for cls in (Point, Frozen, Base, Extended, Made, Colour, Level, Word, Rights, Pair, Old, Text, Bag, Row, Count)
+    for cls in (
+        Point,
+        Frozen,
+        Base,
+        Extended,
+        Made,
+        Colour,
+        Level,
+        Word,
+        Rights,
+        Pair,
+        Old,
+        Text,
+        Bag,
+        Row,
+        Count,
+        Mark,
+    )
 } | {codec.ref(cls): cls for cls in (Model, Inner, Root, Checked, Closing)}
 
 PARIS = zoneinfo.ZoneInfo("Europe/Paris")
 VALUES = [
-    None, True, False, 0, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**5000, 0.0, -0.0, 1.0, 0.1, 5e-324, 1.7e308,
-    math.inf, -math.inf, "", "é\0\x7f\u2028", "\ud800", "\ud83d\ude00", "😀", b"", b"abc", b"\xff\0", bytearray(b"\xff"), bytearray(b"a"),
-    [], [[]], (), (1, (2, [3])), {}, {"a": 1}, {"$": 1}, {"$": "error", "v": {"$": []}}, {1: "a", (1, 2): "b", None: 0, True: 2.5},
-    {"b": 1, "a": 2}, {"\ud800": 1}, {"é": 1}, set(), {1, "a", None, (1,)}, frozenset({1.5, "x"}), {frozenset({1}): {2}},
-    1 + 2j, complex(-0.0, math.inf), range(3), range(10**30, 0, -7), slice(1), slice(None, "a", [2]), ..., NotImplemented,
+    None, True, False, 0, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**5000, 0.0, -0.0, 1.0,
+    0.1, 5e-324, 1.7e308,
+    math.inf, -math.inf, "", "é\0\x7f\u2028", "\ud800", "\ud83d\ude00", "😀", b"", b"abc", b"\xff\0",
+    bytearray(b"\xff"), bytearray(b"a"),
+    [], [[]], (), (1, (2, [3])), {}, {"a": 1}, {"$": 1}, {"$": "error", "v": {"$": []}}, {1: "a", (1, 2): "b",
+    None: 0, False: 2.5},
+    {"b": 1, "a": 2}, {"\ud800": 1}, {"é": 1}, set(), {1, "a", None, (1,)}, frozenset({1.5, "x"}),
+    {frozenset({1}): {2}},
+    1 + 2j, complex(-0.0, math.inf), range(3), range(10**30, 0, -7), slice(1), slice(None, "a", [2]), ...,
+    NotImplemented,
     decimal.Decimal("1.10"), decimal.Decimal("-0E+7"), decimal.Decimal("Infinity"), uuid.UUID(int=5),
     dt.date(1, 1, 1), dt.datetime(2026, 1, 1, 1, 2, 3, 4), dt.datetime(2026, 10, 25, 2, 30, tzinfo=PARIS, fold=1),
-    dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.time(1, 2, tzinfo=dt.timezone(dt.timedelta(hours=-3), "X")), dt.time(23, 59, 59, 999999, fold=1),
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.time(1, 2, tzinfo=dt.timezone(dt.timedelta(hours=-3), "X")),
+    dt.time(23, 59, 59, 999999, fold=1),
     dt.timedelta(-1, 2, 3), dt.timedelta.max, dt.timezone(dt.timedelta(seconds=1)), PARIS,
     pydantic.TypeAdapter(dt.datetime).validate_python("2026-01-01T00:00:00+02:00"),
     pathlib.Path("/a/é"), pathlib.PurePosixPath("x"), pathlib.PureWindowsPath("c:\\x"), pathlib.Path("bad\udcff"),
     types.SimpleNamespace(a=1, b=[(2,)]), collections.OrderedDict([("b", 1), (2, "a")]), collections.Counter("abca"),
-    collections.deque([1, (2,)], 5), collections.deque(), collections.defaultdict(list, {"a": [1]}), collections.defaultdict(None, {1: 2}),
-    int, list, ValueError, Point(1, {2: (3,)}), Frozen("n", Point(1)), Extended(4), Colour.RED, Colour.BLUE, Level.LOW, Word.A,
+    collections.deque([1, (2,)], 5), collections.deque(), collections.defaultdict(list, {"a": [1]}),
+    collections.defaultdict(None, {1: 2}),
+    int, list, ValueError, Point(1, {2: (3,)}), Frozen("n", Point(1)), Extended(4), Colour.RED, Colour.BLUE,
+    Level.LOW, Word.A,
     Rights.READ, Rights.READ | Rights.RUN, Rights(0), Pair(1, [2]), Old(1, 2), text, Row([1, (2,)]), Count(5),
-    {"deep": [{"deeper": ({"set": {1}},)}]}, Model(a=1, b=inner, when=dt.datetime(2026, 1, 1)), Model.model_construct(a="not checked"),
-    Root([1, 2]), inner,
+    {"deep": [{"deeper": ({"set": {1}},)}]}, Model(a=1, b=inner, when=dt.datetime(2026, 1, 1)),
+    Model.model_construct(a="not checked"),
+    Root([1, 2]), inner, mark,
 ]  # fmt: skip
 
 
@@ -198,13 +243,17 @@ def same(a, b) -> bool:
     if isinstance(a, float | complex):
         return repr(a) == repr(b)
     if isinstance(a, dict):
-        return len(a) == len(b) and all(same(k, m) and same(v, w) for (k, v), (m, w) in zip(dict.items(a), dict.items(b), strict=True))
+        return len(a) == len(b) and all(
+            same(k, m) and same(v, w) for (k, v), (m, w) in zip(dict.items(a), dict.items(b), strict=True)
+        )
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=[f"{type(value).__name__}-{number}" for number, value in enumerate(VALUES)])
+@pytest.mark.parametrize(
+    "value", VALUES, ids=[f"{type(value).__name__}-{number}" for number, value in enumerate(VALUES)]
+)
 def test_a_value_comes_back_equal_and_of_the_same_type(value):
     before = len(ran)
     json = codec.encode(value)
@@ -243,10 +292,24 @@ def test_arrays_come_back(dtype, shape):
         assert back.shape == value.shape
         assert back.tobytes() == value.tobytes()
         assert back.flags.writeable
-        assert back.flags.f_contiguous == value.flags.f_contiguous or not (value.flags.c_contiguous or value.flags.f_contiguous)
+        assert back.flags.f_contiguous == value.flags.f_contiguous or not (
+            value.flags.c_contiguous or value.flags.f_contiguous
+        )
 
 
-@pytest.mark.parametrize("value", [np.float64(1.5), np.float32("nan"), np.int8(-1), np.bool_(True), np.str_("é"), np.bytes_(b"x"), np.datetime64("2026-01-01"), np.str_("")])
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float64(1.5),
+        np.float32("nan"),
+        np.int8(-1),
+        np.bool_(True),
+        np.str_("é"),
+        np.bytes_(b"x"),
+        np.datetime64("2026-01-01"),
+        np.str_(""),
+    ],
+)
 def test_array_scalars_come_back(value):
     back = there_and_back(value)
     assert type(back) is type(value)
@@ -264,7 +327,10 @@ refused = [
     (np.array([(1, 2)], dtype=[("a", "i4"), ("b", "i4")]), "dtype"),
     (Closing("p"), "goes away"),
     (collections.defaultdict(lambda: 1), "default factory"),
-    (Guarded.__new__(Guarded), "no plain data"),
+    (Holder([1]), "no plain data"),
+    (re.compile("a"), "no plain data"),
+    (threading.Lock(), "no plain data"),
+    (itertools.count(5), "no plain data"),
 ]
 
 
@@ -296,7 +362,7 @@ def test_a_deep_value_comes_back_or_is_refused_in_a_sentence(depth, kind):
     try:
         there_and_back(value)
     except Unencodable as error:
-        assert "levels deep" in str(error) or "stack" in str(error)  # noqa: PT017
+        assert "levels deep" in str(error) or "stack" in str(error)
     there_and_back(value, strict=False)
     # taken apart by hand: the interpreter's own deallocation of deep objects of our classes recurses
     while kind in (Point, "cause") and value is not None:
@@ -332,12 +398,16 @@ def test_a_value_that_unfolds_without_end_is_refused(monkeypatch):
     assert isinstance(there_and_back(value, strict=False), Opaque)
 
 
+def test_what_is_large_is_described_by_its_size():
+    assert repr(there_and_back(array.array("b", bytes(10_000_000)), strict=False)) == "<array:array of 10000000 items>"
+
+
 def test_a_repr_that_fails_or_holds_an_address_is_still_a_description():
     class Bad:
         def __repr__(self):
             raise RuntimeError("no")
 
-    assert "RuntimeError" in repr(there_and_back(Bad(), strict=False))
+    assert repr(there_and_back(Bad(), strict=False)) == "<Bad instance>"
     assert codec.encode(object(), strict=False) == codec.encode(object(), strict=False)
 
 
@@ -345,8 +415,10 @@ def test_an_opaque_value_fails_where_it_is_used_and_can_be_recorded_again():
     opaque = there_and_back(Ending, {}, strict=False)
     opaque = there_and_back([object()], strict=False)[0]
     uses = [
-        lambda: opaque.name, lambda: opaque(), lambda: bool(opaque), lambda: len(opaque), lambda: list(opaque), lambda: opaque[0],
-        lambda: opaque == 1, lambda: opaque != 1, lambda: str(opaque), lambda: 1 in opaque, lambda: setattr(opaque, "x", 1),
+        lambda: opaque.name, lambda: opaque(), lambda: bool(opaque), lambda: len(opaque), lambda: list(opaque),
+        lambda: opaque[0],
+        lambda: opaque == 1, lambda: opaque != 1, lambda: str(opaque), lambda: 1 in opaque, lambda: setattr(opaque,
+        "x", 1),
         lambda: opaque.__enter__(), lambda: f"{opaque}", lambda: opaque.__await__(),
     ]  # fmt: skip
     for use in uses:
@@ -361,7 +433,23 @@ def test_an_opaque_value_fails_where_it_is_used_and_can_be_recorded_again():
 # what a recording may do
 
 
-@pytest.mark.parametrize("value", [Point(1), Frozen("n"), Extended(4), Colour.RED, Rights.RUN, Pair(1), text, Bag(a=1), Row([1]), inner, Model(a=1), Root([3])])
+@pytest.mark.parametrize(
+    "value",
+    [
+        Point(1),
+        Frozen("n"),
+        Extended(4),
+        Colour.RED,
+        Rights.RUN,
+        Pair(1),
+        text,
+        Bag(a=1),
+        Row([1]),
+        inner,
+        Model(a=1),
+        Root([3]),
+    ],
+)
 def test_a_class_that_may_not_come_back_is_plain_data(value):
     back = there_and_back(value, {})
     assert type(back) in (dict, str, int, tuple, list)
@@ -387,7 +475,7 @@ def test_no_code_of_a_class_is_run():
         {"$": "data", "c": f"{__name__}:Closing", "v": {"path": "/etc"}},
         {"$": "data", "c": f"{__name__}:Colour", "v": {"a": 1}},
         {"$": "data", "c": f"{__name__}:Row", "v": {"a": 1}},
-        {"$": "data", "c": f"{__name__}:Guarded", "v": {"a": 1}},
+        {"$": "data", "c": f"{__name__}:Guarded", "v": {"a": [1]}},
         {"$": "derived", "c": f"{__name__}:Point", "v": [1]},
         {"$": "derived", "c": f"{__name__}:Row", "v": {"a": 1}},
         {"$": "derived", "c": "subprocess:Popen", "v": [1]},
@@ -410,14 +498,21 @@ def test_a_tag_makes_only_objects_of_its_own_kind_of_class(hostile):
 @pytest.mark.parametrize(
     "broken",
     [
-        {"$": "pickle", "v": ""}, {"$": None}, {"$": 1}, {"$": []}, {"$": "tuple"}, {"$": "tuple", "v": 3}, {"$": "int", "v": "x"},
-        {"$": "int", "v": 5}, {"$": "bytes", "v": "?"}, {"$": "map", "v": [1]}, {"$": "map", "v": [[], 1]}, {"$": "set", "v": [[1]]},
-        {"$": "datetime", "v": "x"}, {"$": "datetime", "v": "2026-01-01T00:00:00", "tz": 5}, {"$": "zone", "v": "../../etc/passwd"},
-        {"$": "path", "c": "Popen", "v": "x"}, {"$": "const", "v": "x"}, {"$": "data", "c": 5, "v": {}}, {"$": "data", "c": "a:b", "v": []},
-        {"$": "ndarray", "t": "|O", "n": [1], "v": "AAAAAAAAAAA="}, {"$": "ndarray", "t": "f8", "n": [2], "v": ""}, {"$": "uuid", "v": ""},
-        {"$": "ndarray", "t": "f8", "n": [-1], "v": ""}, {"$": "npscalar", "t": "O", "v": ""}, {"$": "error"}, {"$": "range", "v": ["0x1"]},
-        {"$": "decimal", "v": "x"}, {"$": "tz", "v": [999, 0, 0]}, {"$": "namespace", "v": {"$": "map", "v": [1, 2]}}, {"$": "response", "lib": "os"},
-        {"$": "str", "v": "7aC"}, {"$": "float", "v": "x"}, {"$": "complex", "v": ["1"]},
+        {"$": "pickle", "v": ""}, {"$": None}, {"$": 1}, {"$": []}, {"$": "tuple"}, {"$": "tuple", "v": 3},
+        {"$": "int", "v": "x"},
+        {"$": "int", "v": 5}, {"$": "bytes", "v": "?"}, {"$": "map", "v": [1]}, {"$": "map", "v": [[], 1]},
+        {"$": "set", "v": [[1]]},
+        {"$": "datetime", "v": "x"}, {"$": "datetime", "v": "2026-01-01T00:00:00", "tz": 5}, {"$": "zone",
+        "v": "../../etc/passwd"},
+        {"$": "path", "c": "Popen", "v": "x"}, {"$": "const", "v": "x"}, {"$": "data", "c": 5, "v": {}},
+        {"$": "data", "c": "a:b", "v": []},
+        {"$": "ndarray", "t": "|O", "n": [1], "v": "AAAAAAAAAAA="}, {"$": "ndarray", "t": "f8", "n": [2], "v": ""},
+        {"$": "uuid", "v": ""},
+        {"$": "ndarray", "t": "f8", "n": [-1], "v": ""}, {"$": "npscalar", "t": "O", "v": ""}, {"$": "error"},
+        {"$": "range", "v": ["1x"]},
+        {"$": "decimal", "v": "x"}, {"$": "tz", "v": [999, 0, 0]}, {"$": "namespace", "v": {"$": "map", "v": [1,
+        2]}}, {"$": "response", "lib": "os"},
+        {"$": "str", "v": "7aC"}, {"$": "float", "v": "x"}, {"$": "complex", "v": ["x"]},
     ],
 )  # fmt: skip
 def test_a_broken_value_is_unreadable(broken):
@@ -488,7 +583,17 @@ def wrapped(function):
 def test_a_function_sees_the_classes_around_it(how):
     tool, local, nested = local_function()
     allowed = codec.allowed_from(how(tool))
-    for cls in (local, nested, Model, Inner, Point, Tools, decimal.Decimal, pydantic.ValidationError, zoneinfo.ZoneInfoNotFoundError):
+    for cls in (
+        local,
+        nested,
+        Model,
+        Inner,
+        Point,
+        Tools,
+        decimal.Decimal,
+        pydantic.ValidationError,
+        zoneinfo.ZoneInfoNotFoundError,
+    ):
         assert allowed[codec.ref(cls)] is cls
     assert "subprocess:Popen" not in allowed
     value = [local(nested(1)), Model(a=1)]
@@ -502,7 +607,7 @@ def test_a_method_sees_what_its_class_holds(function):
 
 def test_classes_are_looked_for_when_one_is_asked_for():
     def tool():
-        return Later()  # noqa: F821
+        return Later()
 
     allowed = codec.allowed_from(tool, types=[Frozen])
 
@@ -519,7 +624,7 @@ def test_classes_are_looked_for_when_one_is_asked_for():
 
 
 def test_annotations_that_do_not_evaluate_are_passed_over():
-    def tool(a: "Nowhere", b: "Model", c: 1 / 2 = 0) -> None:  # noqa: F821, RUF036
+    def tool(a: "Nowhere", b: "Model", c: 1 / 2 = 0) -> None:  # noqa: F821
         pass
 
     assert codec.allowed_from(tool)[codec.ref(Model)] is Model
@@ -528,18 +633,32 @@ def test_annotations_that_do_not_evaluate_are_passed_over():
 # any value
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.complex_numbers(), st.text(st.characters(exclude_categories=())), st.binary(),
-    st.decimals(), st.uuids(), st.dates(), st.datetimes(timezones=st.none() | st.timezones() | st.just(dt.UTC)), st.times(), st.timedeltas(),
-    st.sampled_from([*Colour, *Level, *Rights, ..., range(4), pathlib.PurePosixPath("x"), int]), st.binary().map(bytearray),
+    st.none(), st.booleans(), st.integers(), st.floats(), st.complex_numbers(),
+    st.text(st.characters(exclude_categories=())), st.binary(),
+    st.decimals(), st.uuids(), st.dates(), st.datetimes(timezones=st.none() | st.timezones() | st.just(dt.UTC)),
+    st.times(), st.timedeltas(),
+    st.sampled_from([*Colour, *Level, *Rights, ..., range(4), pathlib.PurePosixPath("x"), int]),
+    st.binary().map(bytearray),
 )  # fmt: skip
-keys = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.just("$"), st.tuples(st.integers(), st.text(max_size=3)), st.binary(max_size=4))
+keys = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.text(max_size=5),
+    st.just("$"),
+    st.tuples(st.integers(), st.text(max_size=3)),
+    st.binary(max_size=4),
+)
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(
         st.lists(inner, max_size=5), st.lists(inner, max_size=5).map(tuple), st.dictionaries(keys, inner, max_size=5),
-        st.dictionaries(st.text(max_size=6), inner, max_size=5), st.sets(keys, max_size=5), st.frozensets(keys, max_size=5),
-        st.builds(Point, st.integers(), inner), st.builds(Pair, st.integers(), inner), st.lists(inner, max_size=3).map(Row),
-        st.builds(lambda v: Model.model_construct(a=v), inner), st.builds(lambda v: types.SimpleNamespace(v=v), inner),
+        st.dictionaries(st.text(max_size=6), inner, max_size=5), st.sets(keys, max_size=5), st.frozensets(keys,
+        max_size=5),
+        st.builds(Point, st.integers(), inner), st.builds(Pair, st.integers(), inner), st.lists(inner,
+        max_size=3).map(Row),
+        st.builds(lambda v: Model.model_construct(a=v), inner), st.builds(lambda v: types.SimpleNamespace(v=v),
+        inner),
     ),
     max_leaves=25,
 )  # fmt: skip
@@ -552,18 +671,46 @@ def test_any_value_comes_back(value):
     back = codec.decode(orjson.loads(orjson.dumps(json)), KNOWN)
     assert type(back) is type(value)
     assert codec.encode(back) == json
-    assert repr(back) == repr(value) or isinstance(value, set | frozenset | list | dict | tuple | Point | Model | types.SimpleNamespace)
+    assert repr(back) == repr(value) or isinstance(
+        value, set | frozenset | list | dict | tuple | Point | Model | types.SimpleNamespace
+    )
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-10, 10) | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["$", "v", "c", "n", "a", "m", "s", "t", "lib"]) | st.text(max_size=3), inner, max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["$", "v", "c", "n", "a", "m", "s",
+    "t", "lib"]) | st.text(max_size=3), inner, max_size=5),
     max_leaves=15,
 )  # fmt: skip
 
 
 @thorough
-@given(json_values, st.sampled_from([*"str int bytes tuple map set data derived enum error pydantic ndarray datetime zone request response opaque".split()]))
+@given(
+    json_values,
+    st.sampled_from(
+        [
+            *[
+                "str",
+                "int",
+                "bytes",
+                "tuple",
+                "map",
+                "set",
+                "data",
+                "derived",
+                "enum",
+                "error",
+                "pydantic",
+                "ndarray",
+                "datetime",
+                "zone",
+                "request",
+                "response",
+                "opaque",
+            ]
+        ]
+    ),
+)
 def test_whatever_a_recording_holds_gives_a_value_or_one_sentence(json, tag):
     if isinstance(json, dict):
         json["$"] = tag
@@ -571,5 +718,5 @@ def test_whatever_a_recording_holds_gives_a_value_or_one_sentence(json, tag):
     try:
         codec.decode(json, KNOWN)
     except UnreadableRecording as error:
-        assert "record the run again" in str(error)  # noqa: PT017
+        assert "record the run again" in str(error)
     assert not ran

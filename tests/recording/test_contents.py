@@ -64,10 +64,16 @@ class Text:
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
-        self.words = ["".join(self.random.choices("abcdefghijklmnopqrstuvwxyz", k=self.random.randint(2, 10))) for _ in range(2000)]
+        self.words = [
+            "".join(self.random.choices("abcdefghijklmnopqrstuvwxyz", k=self.random.randint(2, 10)))
+            for _ in range(2000)
+        ]
 
     def __call__(self, length: int) -> str:
-        words = (self.random.choice(self.words) + self.random.choice([" "] * 20 + ["\n", ' "q" ', " é— "]) for _ in range(length))
+        words = (
+            self.random.choice(self.words) + self.random.choice([" "] * 20 + ["\n", ' "q" ', " é— "])
+            for _ in range(length)
+        )
         return "".join(words)[:length]
 
 
@@ -78,27 +84,42 @@ def chat(scenario: str, turns: int = TURNS, size: int = 4000):
     """The request bodies of a chat, and how many bytes of them are new."""
     text = Text(7)
     tools = [
-        {"type": "function", "function": {"name": f"tool_{i}", "description": text(300), "parameters": {f"p{j}": text(60) for j in range(4)}}}
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{i}",
+                "description": text(300),
+                "parameters": {f"p{j}": text(60) for j in range(4)},
+            },
+        }
         for i in range(12)
     ]
     system = {"role": "system", "content": text(2000)}
     messages = [system]
     if scenario == "image":
         data = base64.b64encode(random.Random(1).randbytes(750_000)).decode()
-        messages.append({"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}]})
+        messages.append(
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}]}
+        )
     bodies, seen, unique = [], set(), 0
     for turn in range(turns):
         messages.append({"role": "user", "content": text(size)})
         sent = messages
         if scenario == "clock":
-            sent = [{"role": "system", "content": f"Now is 2026-11-29 18:{turn:02d}. {system['content']}"}, *messages[1:]]
+            sent = [
+                {"role": "system", "content": f"Now is 2026-11-29 18:{turn:02d}. {system['content']}"},
+                *messages[1:],
+            ]
         if scenario == "window":
             sent = [system, *messages[max(1, len(messages) - 21) :]]
         if scenario == "cachectl":
             content = [{"type": "text", "text": messages[-1]["content"], "cache_control": {"type": "ephemeral"}}]
             sent = [*messages[:-1], {**messages[-1], "content": content}]
         if scenario == "compact" and turn in (15, 30):
-            messages[1:] = [{"role": "user", "content": text(3000)}, {"role": "user", "content": messages[-1]["content"]}]
+            messages[1:] = [
+                {"role": "user", "content": text(3000)},
+                {"role": "user", "content": messages[-1]["content"]},
+            ]
         for part in [tools, *sent]:
             content = part["content"] if isinstance(part, dict) else part
             known = dumps(content if not isinstance(content, list) or "text" not in content[0] else content[0]["text"])
@@ -162,7 +183,12 @@ def test_lanes_that_begin_alike_share_what_they_begin_with():
     system = text(8000)
     run = Run()
     for lane in range(200):
-        run.refer(dumps({"messages": [{"role": "system", "content": system}, {"role": "user", "content": f"{lane} {text(50)}"}]}), f"lane {lane}")
+        run.refer(
+            dumps(
+                {"messages": [{"role": "system", "content": system}, {"role": "user", "content": f"{lane} {text(50)}"}]}
+            ),
+            f"lane {lane}",
+        )
     run.check()
     assert run.written < 1.2 * len(system.encode())
     assert run.ref_bytes / 200 < 250
@@ -190,7 +216,9 @@ def test_pieces_of_a_utf8_body_are_utf8():
 def test_a_20_megabyte_image_is_stored_once():
     image = base64.b64encode(random.Random(2).randbytes(15_000_000)).decode()
     run = Run()
-    messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}]}]
+    messages = [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}]}
+    ]
     for turn in range(5):
         messages.append({"role": "user", "content": f"turn {turn}"})
         run.refer(dumps({"messages": messages}))
@@ -213,7 +241,9 @@ def test_a_short_body_stands_in_its_reference(body):
 fragments = st.one_of(
     st.binary(max_size=400),
     st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")),
-    st.sampled_from([b'{"role":"user","content":"', b'"},{"', b'"}],"', b'"', b"\\", b'\\"', "é".encode(), b"}", b"\xc3"]),
+    st.sampled_from(
+        [b'{"role":"user","content":"', b'"},{"', b'"}],"', b'"', b"\\", b'\\"', "é".encode(), b"}", b"\xc3"]
+    ),
     st.integers(1, 3000).map(lambda n: (b"lorem ipsum " * 300)[:n]),
     st.integers(1, 700).map(lambda n: ("äöü" * 300)[:n].encode()),
 )
@@ -256,7 +286,9 @@ def test_every_body_comes_back_as_it_was(bodies, streams):
 
 
 @thorough
-@given(st.binary(min_size=1, max_size=600), st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=40)), max_size=8))
+@given(
+    st.binary(min_size=1, max_size=600), st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=40)), max_size=8)
+)
 def test_a_description_names_every_byte_once(old, edits):
     body = bytearray(old * 3)
     for at, new in edits:
@@ -462,5 +494,11 @@ def test_a_reference_that_doubles_itself_is_refused_before_it_fills_the_memory()
     reader.add_rope(ref)
     with pytest.raises(MissingContent, match="claims"):
         for level in range(1, 60):
-            ref = {"$": "rope", "id": str(level), "of": str(level - 1), "p": [[0, 1 << (level - 1)]] * 2, "n": 100 << level}
+            ref = {
+                "$": "rope",
+                "id": str(level),
+                "of": str(level - 1),
+                "p": [[0, 1 << (level - 1)]] * 2,
+                "n": 100 << level,
+            }
             reader.add_rope(ref)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Home:
     """A home of its own; it is a place, as the settings are."""
 
     path: Path
+    empty_store: Path
+    """A store with its schema applied and nothing in it: to copy it is faster than to make one."""
 
     @property
     def spool(self) -> Path:
@@ -45,7 +48,15 @@ class Home:
     def process(self, *arguments: object) -> subprocess.Popen:
         return subprocess.Popen([sys.executable, SCRIPT, self.path, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
 
+    def prepare(self) -> None:
+        """Have an empty store, where there is none yet."""
+        store = self.path / "store"
+        if not store.exists():
+            self.path.mkdir(exist_ok=True)
+            shutil.copytree(self.empty_store, store, symlinks=True)
+
     def engine(self) -> Engine:
+        self.prepare()
         engine = Engine(self.dsn)
         schema.require(engine)
         return engine
@@ -59,11 +70,14 @@ class Home:
         return sorted(self.spool.glob("*.spool"))
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "home")
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "store"
+    with Engine(f"chdb://{path}") as engine:
+        schema.require(engine)
+    return path
 
 
 @pytest.fixture
-def another_home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "another")
+def home(tmp_path: Path, empty_store: Path) -> Home:
+    return Home(tmp_path / "home", empty_store)

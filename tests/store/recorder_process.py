@@ -1,6 +1,6 @@
 """Records runs with the real writer, as a process of its own or inside a test.
 
-    python recorder_process.py HOME RUNS CROSSINGS [--pause SECONDS] [--die]
+    python recorder_process.py HOME RUNS CROSSINGS [--pause SECONDS] [--die] [--fork]
 
 prints a line for each crossing whose `finished` has returned: what is printed must never be lost.
 """
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("crossings", type=int)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--die", action="store_true")
+    parser.add_argument("--fork", action="store_true")
     asked = parser.parse_args()
     recorder = Recorder(asked.home)
     for number in range(asked.runs):
@@ -148,6 +149,12 @@ def main() -> None:
             print("crossing", run.run_id, f"{record.span_id:016x}", flush=True)
             if asked.pause:
                 time.sleep(asked.pause)
+        if asked.fork and os.fork() == 0:
+            run.model(0, lane="main/process:worker#0")
+            os._exit(0)
+        if asked.fork:
+            os.wait()
+            run.model(asked.crossings)
         if asked.die and number == asked.runs - 1:
             os._exit(9)
         run.end()

@@ -38,8 +38,7 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(home):
 
 
 def test_a_store_of_a_newer_schema_is_refused_and_left_alone(home):
-    with Engine(home.dsn) as engine:
-        schema.apply(engine)
+    with home.engine() as engine:
         engine.command("INSERT INTO schema_versions VALUES (999, 'later', '', now64(3))")
     with Engine(home.dsn) as engine:
         for ask in (schema.status, schema.apply, schema.require):
@@ -48,8 +47,7 @@ def test_a_store_of_a_newer_schema_is_refused_and_left_alone(home):
 
 
 def test_a_file_that_was_changed_after_it_was_applied_is_said_to_be(home):
-    with Engine(home.dsn) as engine:
-        schema.apply(engine)
+    with home.engine() as engine:
         engine.command("INSERT INTO schema_versions VALUES (3, 'crossings', 'other', now64(3) + 1)")
         assert [each.version for each in schema.status(engine) if each.state == "changed"] == [3]
 

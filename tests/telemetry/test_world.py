@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import threading
 import time
 from importlib import metadata
-from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
 from otel_agent_replay.telemetry import gitstate, packages, trust, world
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LIMIT = 30
 SETTINGS = SimpleNamespace(environment=("REGION", "OPENAI_API_KEY", "ABSENT"))
@@ -55,15 +59,14 @@ def tree(tmp_path: Path) -> Path:
     return directory
 
 
-def answer() -> bool | None:
-    """Whether git said dirty; waits for it longer than a program's end would."""
-    deadline = time.monotonic() + LIMIT
-    reader, _ = gitstate._answers[-1]
-    while time.monotonic() < deadline:
-        import select
+def wait_for_git() -> None:
+    """Longer than a program's end would."""
+    select.select([gitstate._answers[-1][0]], [], [], LIMIT)
 
-        if select.select([reader], [], [], 0.05)[0]:
-            break
+
+def answer() -> bool | None:
+    """Whether git said dirty."""
+    wait_for_git()
     return gitstate.answer()
 
 
@@ -121,11 +124,7 @@ def test_the_end_says_what_was_imported_and_whether_the_tree_was_dirty(
     (tree / "new.py").write_text("")
     monkeypatch.chdir(tree)
     world.describe_world(SETTINGS, os.environ)
-    deadline = time.monotonic() + LIMIT
-    found = {}
-    reader = gitstate._answers[-1][0]
-    while not _readable(reader) and time.monotonic() < deadline:
-        pass
+    wait_for_git()
     found = world.describe_end(SETTINGS)
     assert found["git_dirty"] is True
     installed = found["packages"]
@@ -134,12 +133,6 @@ def test_the_end_says_what_was_imported_and_whether_the_tree_was_dirty(
     assert installed["opentelemetry_sdk"] == metadata.version("opentelemetry-sdk")
     assert installed["opentelemetry_api"] == metadata.version("opentelemetry-api")
     assert "git_dirty" not in world.describe_end(SETTINGS)
-
-
-def _readable(descriptor: int) -> bool:
-    import select
-
-    return bool(select.select([descriptor], [], [], 0.05)[0])
 
 
 def test_git_is_nobodys_child(tree: Path) -> None:

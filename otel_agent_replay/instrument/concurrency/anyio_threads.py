@@ -35,7 +35,10 @@ class AnyioItem(Item):
             self.begin()
             return super().__call__(*args, **kwargs)
         finally:
-            self.end(stays=True)
+            try:
+                self.done()
+            finally:
+                self.end(stays=True)
 
 
 def _run_sync(original: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, Lane, strand
-from otel_agent_replay.boundary.order import BEGIN, FUTURE, Delivery, ordering
+from otel_agent_replay.boundary.order import BEGIN, FUTURE, POOLED, Delivery, ordering
 from otel_agent_replay.boundary.parties import Party
 from otel_agent_replay.instrument.concurrency.naming import in_context, of_function
 from otel_agent_replay.instrument.concurrency.ordered import DONE, SUBMITTED, stamp
@@ -67,7 +67,7 @@ class Item:
         self.lane = lane
         self.pool = pool
         self.party = Party(gate)
-        self.party.lane = lane.path
+        self.party.lane = lane
         self.party.serves = True
         gate.spawned()
         self.turn = gate.event(lane, BEGIN)
@@ -100,6 +100,14 @@ class Item:
         token = LANE.set(self.lane)
         try:
             self.turn.wait()
+        finally:
+            LANE.reset(token)
+
+    def done(self) -> None:
+        """Wait until the result may be handed on. Raises where a replay cannot go on."""
+        token = LANE.set(self.lane)
+        try:
+            self.gate.event(self.lane, POOLED).wait()
         finally:
             LANE.reset(token)
 

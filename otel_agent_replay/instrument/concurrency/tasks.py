@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -195,6 +195,9 @@ def _call_soon_threadsafe(original: Callable[..., Any]) -> Callable[..., Any]:
         for gate in () if watch is None else watch.gates:
             caller, party = gate.parties.get(ident), gate.parties.get(watch.ident) if watch is not None else None
             if caller is not None and party is not None and watch is not None and watch.running:
+                if lane is None and context is None and caller.lane is not None:
+                    context = copy_context()  # a worker of anyio reports a result: it is the program's
+                    context.run(LANE.set, caller.lane)
                 with gate.lock:  # the loop must not be seen idle in between
                     gate.woken(party)
                     return original(self, callback, *args, context=context)

@@ -40,7 +40,7 @@ def install(patches: Patches) -> None:
 def _taken(pool: Any, gate: Delivery, lane: Lane) -> Iterator[None]:
     """Around what a worker runs: at its end, its turn, and the way of its result."""
     party = Party(gate)
-    party.lane, party.serves = lane.path, True
+    party.lane, party.serves = lane, True
     if gate.holds:
         gate.enter(party)
     try:

@@ -70,7 +70,7 @@ def _start_lane(original: Callable[..., Any], thread: Any, gate: Delivery, lane:
     run = thread.run
     started = _started[thread] = Started()
     party = Party(gate)
-    party.lane = lane.path
+    party.lane = lane
     gate.spawned()
     turn = gate.event(lane, BEGIN)
 

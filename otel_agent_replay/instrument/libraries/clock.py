@@ -21,7 +21,7 @@ from otel_agent_replay.boundary.callers import DISPATCH, KINDS, OUTSIDE, caller,
 from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.boundary.order import sleep_turn
 from otel_agent_replay.boundary.virtual import FOLD, LOCALTIME_FIELDS
-from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
+from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, like, unbindable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,20 +83,11 @@ def _reading(original: Callable[[], Any], source: str) -> Any:
     return unbindable(read, original, "time")
 
 
-def _reader(frame: FrameType | None) -> tuple[Lane, FrameType] | None:
-    """Whose reading it is that the code in `frame` makes; None for nobody's."""
-    lane = lanes.current()
-    if lane is None or lane.beneath is not None or frame is None:
-        return None
-    reader = clock_reader(frame)
-    return None if reader is None else (lane, reader)
-
-
 # -- datetime ----------------------------------------------------------------------------------------------
 
 
 def _now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
-    found = _reader(caller())
+    found = clock_reading()
     if found is None or not (tz is None or isinstance(tz, tzinfo)):
         return _real_now(cls, tz)  # type: ignore[no-any-return]
     lane, frame = found
@@ -109,7 +100,7 @@ def _now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
 
 
 def _utcnow(cls: type[datetime]) -> datetime:
-    found = _reader(caller())
+    found = clock_reading()
     if found is None:
         return _real_utcnow(cls)  # type: ignore[no-any-return]
     if sys.version_info >= (3, 12):
@@ -120,7 +111,7 @@ def _utcnow(cls: type[datetime]) -> datetime:
 
 
 def _today(cls: type[date]) -> date:
-    found = _reader(caller())
+    found = clock_reading()
     if found is None:
         return _real_today(cls)  # type: ignore[no-any-return]  # asks our `time.time`, which sees this file
     lane, frame = found
@@ -217,18 +208,17 @@ def _gmtime_text() -> str:
     return _fields(_real_gmtime())
 
 
-def _here(frame: FrameType | None) -> time.struct_time | None:
+def _here(found: tuple[Lane, FrameType] | None) -> time.struct_time | None:
     """The local time as the program reads it; None where it is not the program that reads."""
-    found = _reader(frame)
     if found is None:
         return None
-    lane, reader = found
-    return _structure(lane.session.read(lane, "clock:time.localtime", reader, _localtime_text))
+    lane, frame = found
+    return _structure(lane.session.read(lane, "clock:time.localtime", frame, _localtime_text))
 
 
 def _localtime(original: Callable[..., time.struct_time]) -> Callable[..., time.struct_time]:
     def localtime(_: object, seconds: float | None = None, /) -> time.struct_time:
-        here = _here(caller()) if seconds is None else None
+        here = _here(clock_reading()) if seconds is None else None
         return original(seconds) if here is None else here
 
     return localtime
@@ -236,7 +226,7 @@ def _localtime(original: Callable[..., time.struct_time]) -> Callable[..., time.
 
 def _gmtime(original: Callable[..., time.struct_time]) -> Callable[..., time.struct_time]:
     def gmtime(_: object, seconds: float | None = None, /) -> time.struct_time:
-        found = _reader(caller()) if seconds is None else None
+        found = clock_reading() if seconds is None else None
         if found is None:
             return original(seconds)
         lane, frame = found
@@ -249,7 +239,7 @@ def _ctime(original: Callable[..., str]) -> Callable[..., str]:
     asctime = time.asctime
 
     def ctime(_: object, seconds: float | None = None, /) -> str:
-        here = _here(caller()) if seconds is None else None
+        here = _here(clock_reading()) if seconds is None else None
         return original(seconds) if here is None else asctime(here)
 
     return ctime
@@ -257,7 +247,7 @@ def _ctime(original: Callable[..., str]) -> Callable[..., str]:
 
 def _asctime(original: Callable[..., str]) -> Callable[..., str]:
     def asctime(_: object, *when: Any) -> str:
-        here = _here(caller()) if not when else None
+        here = _here(clock_reading()) if not when else None
         return original(*when) if here is None else original(here)
 
     return asctime
@@ -265,7 +255,7 @@ def _asctime(original: Callable[..., str]) -> Callable[..., str]:
 
 def _strftime(original: Callable[..., str]) -> Callable[..., str]:
     def strftime(_: object, *given: Any) -> str:
-        here = _here(caller()) if len(given) == 1 else None
+        here = _here(clock_reading()) if len(given) == 1 else None
         return original(*given) if here is None else original(given[0], here)
 
     return strftime

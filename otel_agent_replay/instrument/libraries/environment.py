@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.session import Session
 
 CREDENTIAL: Final = re.compile(
-    r"(?:^|_)(?:API_?KEYS?|ACCESS_?KEY(?:_ID)?|SECRET(?:_?KEY)?|SECRETS|TOKENS?|PASS(?:WORD|WD)?|CREDENTIALS?"
-    r"|PRIVATE_?KEY|AUTH|AUTH_?KEY)$",
+    r"(?:(?:^|_)(?:API_?KEYS?|ACCESS_?KEY(?:_ID)?|SECRET(?:_?KEY)?|SECRETS|TOKENS?|CREDENTIALS?|PRIVATE_?KEY|AUTH"
+    r"|AUTH_?KEY)|PASSWORD|PASSWD)$",
     re.IGNORECASE,
 )
 """Ends of the names of variables that hold credentials."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import wrapt
 
 from otel_agent_replay.boundary import lanes, real
-from otel_agent_replay.boundary.callers import AGENT, DISPATCH, caller, clock_reader, kind_of
-from otel_agent_replay.instrument._ambient import Installation, Patches, unbindable
+from otel_agent_replay.boundary.callers import AGENT, DISPATCH, caller, kind_of
+from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +37,11 @@ def _put(patches: Patches) -> None:
     original = os.getpid
 
     def getpid(_: object) -> int:
-        lane, frame = lanes.current(), caller()
-        if lane is None or lane.beneath is not None or frame is None:
+        found = clock_reading()
+        if found is None or kind_of(found[1]) != AGENT:
             return original()
-        reader = clock_reader(frame)
-        if reader is None or kind_of(reader) != AGENT:
-            return original()
-        given = lane.session.read(lane, GETPID, reader, original)
+        lane, frame = found
+        given = lane.session.read(lane, GETPID, frame, original)
         if lane.session.replaying and given != original():
             _recorded.add(given)
         return given

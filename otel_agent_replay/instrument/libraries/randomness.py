@@ -16,15 +16,13 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary import lanes, real
-from otel_agent_replay.boundary.callers import caller, entropy_reader
+from otel_agent_replay.boundary.callers import caller
 from otel_agent_replay.boundary.virtual import MOST_BITS, NAME_CHARACTERS, NAME_LENGTH, SEED_BYTES
-from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
+from otel_agent_replay.instrument._ambient import Installation, Patches, entropy_reading, like, unbindable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-
-    from otel_agent_replay.boundary.lanes import Lane
 
 GETRANDBITS: Final = "random:getrandbits:"
 """Followed by the number of bits, so that a draw of another size is another reading; so is it below."""
@@ -49,27 +47,18 @@ def install() -> Callable[[], None]:
     return _installation.install()
 
 
-def _reader(frame: FrameType | None) -> tuple[Lane, FrameType] | None:
-    """Whose reading it is that the code in `frame` makes; None for nobody's."""
-    lane = lanes.current()
-    if lane is None or lane.beneath is not None or frame is None:
-        return None
-    reader = entropy_reader(frame)
-    return None if reader is None else (lane, reader)
-
-
 class _Recorded(Random):
     """The class of the shared generator: its primitive draws are readings."""
 
     def random(self) -> float:
-        found = _reader(caller())
+        found = entropy_reading()
         if found is None:
             return _plain_random()
         lane, frame = found
         return lane.session.read(lane, "random:random", frame, _plain_random)
 
     def getrandbits(self, k: int, /) -> int:
-        found = _reader(caller())
+        found = entropy_reading()
         if found is None:
             return _plain_getrandbits(k)
         lane, frame = found
@@ -80,7 +69,7 @@ class _Recorded(Random):
 
     def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
         # It makes two values of two draws and keeps one for later: one more call would shift all that follow.
-        found = _reader(caller())
+        found = entropy_reading()
         if found is None:
             return super().gauss(mu, sigma)
         lane, frame = found
@@ -134,14 +123,14 @@ def _put_entropy(patches: Patches) -> None:
     original = os.urandom  # noqa: TID251 (to be replaced)
 
     def urandom(_: object, size: int, /) -> bytes:
-        frame = caller()
-        found = _reader(frame)
+        found = entropy_reading()
         if found is None or type(size) is not int or size < 0:
             return original(size)
-        lane, reader = found
-        if frame is not None and frame.f_code is _uuid4_code:  # taken by its name before it was patched
-            return uuid.UUID(lane.session.read(lane, UUID4, reader, _uuid4_text)).bytes
-        return lane.session.read(lane, f"{URANDOM}{size}", reader, partial(original, size))
+        lane, frame = found
+        asking = caller()
+        if asking is not None and asking.f_code is _uuid4_code:  # taken by its name before it was patched
+            return uuid.UUID(lane.session.read(lane, UUID4, frame, _uuid4_text)).bytes
+        return lane.session.read(lane, f"{URANDOM}{size}", frame, partial(original, size))
 
     replacement = unbindable(urandom, original, "os")
     patches.put(os, "urandom", replacement)
@@ -150,11 +139,11 @@ def _put_entropy(patches: Patches) -> None:
         get = os.getrandom
 
         def getrandom(_: object, size: int, flags: int = 0) -> bytes:
-            found = _reader(caller())
+            found = entropy_reading()
             if found is None or type(size) is not int or size < 0:
                 return get(size, flags)
-            lane, reader = found
-            return lane.session.read(lane, f"{URANDOM}{size}", reader, partial(get, size, flags))
+            lane, frame = found
+            return lane.session.read(lane, f"{URANDOM}{size}", frame, partial(get, size, flags))
 
         patches.put(os, "getrandom", unbindable(getrandom, get, "os"))
 
@@ -163,8 +152,8 @@ def _put_seed(patches: Patches) -> None:
     original = Random.seed
 
     def seed(self: Random, a: Any = None, version: int = 2) -> None:
-        found = _reader(_seeder()) if a is None and not isinstance(self, SystemRandom | _Recorded) else None
-        if found is not None:
+        found = entropy_reading() if a is None and not isinstance(self, SystemRandom | _Recorded) else None
+        if found is not None and not _for_names(caller()):
             lane, frame = found
             a = int.from_bytes(lane.session.read(lane, SEED, frame, partial(real.urandom, SEED_BYTES)))
         original(self, a, version)
@@ -173,13 +162,11 @@ def _put_seed(patches: Patches) -> None:
     patches.put(Random, "seed", seed)
 
 
-def _seeder() -> FrameType | None:
-    """Who wants a generator; None for `tempfile`, whose names are readings of their own."""
-    frame = caller(2)
-    outer = frame
-    while outer is not None and outer.f_globals.get("__name__") == "random":
-        outer = outer.f_back
-    return None if outer is not None and outer.f_globals.get("__name__") == "tempfile" else frame
+def _for_names(frame: FrameType | None) -> bool:
+    """Whether `tempfile` wants a generator, whose names are readings of their own."""
+    while frame is not None and frame.f_globals.get("__name__") == "random":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "tempfile"
 
 
 # -- uuid --------------------------------------------------------------------------------------------------
@@ -191,7 +178,7 @@ def _uuid4_text() -> str:
 
 def _uuid4(original: Callable[[], uuid.UUID]) -> Callable[[], uuid.UUID]:
     def uuid4() -> uuid.UUID:
-        found = _reader(caller())
+        found = entropy_reading()
         if found is None:
             return original()
         lane, frame = found
@@ -205,7 +192,7 @@ def _uuid(original: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
     source = f"random:{original.__name__}"
 
     def make(*args: Any, **kwargs: Any) -> uuid.UUID:
-        found = _reader(caller())
+        found = entropy_reading()
         if found is None:
             return original(*args, **kwargs)
         lane, frame = found
@@ -231,12 +218,11 @@ def _uuid(original: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
 
 def _name(original: Callable[[Any], str]) -> Callable[[Any], str]:
     def __next__(self: Any) -> str:  # noqa: N807 (it stands for one)
-        frame = caller()
-        found = None if frame is None or frame.f_code is _tempfile_code else _reader(frame)
-        if found is None:
+        found, asking = entropy_reading(), caller()
+        if found is None or (asking is not None and asking.f_code is _tempfile_code):
             return original(self)
-        lane, reader = found
-        return lane.session.read(lane, TEMPFILE, reader, _fresh_name)
+        lane, frame = found
+        return lane.session.read(lane, TEMPFILE, frame, _fresh_name)
 
     like(__next__, original, "tempfile")
     return __next__

@@ -106,6 +106,10 @@ def _method(original: Callable[..., Any]) -> Callable[..., Any]:
                 if name == "connect_ex":
                     return errno.ECONNREFUSED
                 raise
+            except DivergenceError:
+                if not datagram:
+                    self.close()  # who opens a connection closes it after an OSError only
+                raise
         return original(self, *args)
 
     like(leave, original, "socket")
