@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 
 PATTERNS = {
-    "path of one machine": re.compile(r"(?<![\w.$}~*<-])/(?:work|root|farm|opt/wheels|tmp/dev|home/\w+|Users/\w+)\b/?"),
+    "path of one machine": re.compile(
+        r"(?<![\w.$}~*<-])/(?:work|root|farm|opt/wheels|tmp/dev|home/(?!u\b|user\b|me\b)\w+)\b/?"
+    ),
     "word of a tracker": re.compile(r"(?i)\b(?:issues?|tickets?|pull requests?|PR|merge requests?) ?#?\d+\b"),
     "host of a package registry": re.compile(
         r"(?i)\b(?:pypi\.org|pythonhosted\.org|registry\.npmjs\.org|crates\.io|proxy\.golang\.org|deb\.debian\.org)\b"

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -185,10 +187,34 @@ def _judge_file(filename: str, name: str, qualname: str) -> int:
     for folder in _PACKAGES:
         _, found, path = filename.rpartition(folder)
         if found:
-            return _judge_package(path.removesuffix(".py").replace(_SEPARATOR, "."))
+            kind = _judge_package(path.removesuffix(".py").replace(_SEPARATOR, "."))
+            ours = kind == LIBRARY and path.removesuffix(".py").partition(_SEPARATOR)[0] in _local(
+                filename[: -len(path)]
+            )
+            return AGENT if ours else kind
     if filename.startswith(_STDLIB):
         return _judge_standard(filename[len(_STDLIB) :].replace(_SEPARATOR, "/"), qualname)
     return OUTSIDE if name.partition(".")[0] in DEBUGGERS else AGENT
+
+
+@cache
+def _local(folder: str) -> frozenset[str]:
+    """What was installed here from a folder or file of this machine: the program itself, as a rule.
+
+    Args:
+        folder: where packages are installed.
+    """
+    names: set[str] = set()
+    for origin in Path(folder).glob("*.dist-info/direct_url.json"):
+        with suppress(OSError, ValueError):
+            if b'"file:' not in origin.read_bytes():
+                continue
+            for line in (origin.parent / "RECORD").read_text("utf-8").splitlines():
+                path = line.partition(",")[0].strip('"')
+                name = path.partition("/")[0]
+                if path.endswith(".py") and not name.endswith((".dist-info", ".data")) and name != "..":
+                    names.add(name.removesuffix(".py"))
+    return frozenset(names)
 
 
 def _judge_unfiled(code: CodeType, module: str) -> int:

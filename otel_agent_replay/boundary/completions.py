@@ -65,6 +65,7 @@ class Completion:
         "state",
         "wake",
         "watch",
+        "when",
     )
 
     def __init__(self, gate: Delivery, lane: Lane, key: str, ordinal: int, place: Due = FREE) -> None:
@@ -84,6 +85,8 @@ class Completion:
         self.wake: Callable[[], object] | None = None
         self.error: BaseException | None = None
         """To be raised instead."""
+        self.when: float | None = None
+        """Of a timer or timeout: in seconds of the clock that it goes by."""
         self.arriving = False
         self._future: asyncio.Future[None] | None = None
 
@@ -149,12 +152,11 @@ class Completion:
 class TimerTurn(Completion):
     """A timer of an event loop. Its handle asks it whether to run."""
 
-    __slots__ = ("handle", "pause", "when")
+    __slots__ = ("handle", "pause")
 
     def __init__(self, gate: Delivery, lane: Lane, key: str, ordinal: int, place: Due, when: float) -> None:
         super().__init__(gate, lane, key, ordinal, place)
-        self.when = when
-        """In seconds of the loop's clock."""
+        self.when: float = when
         self.pause = False
         """It ends a mere sleep, rather than a wait for something else."""
         self.handle: TimerHandle | None = None
@@ -200,7 +202,7 @@ class TimerHandle(asyncio.TimerHandle):
         loop: asyncio.AbstractEventLoop,
         context: Context | None,
     ) -> None:
-        super().__init__(turn.when, callback, args, loop, context)
+        super().__init__(turn.when or 0.0, callback, args, loop, context)
         self.turn = turn
         turn.handle = self
 

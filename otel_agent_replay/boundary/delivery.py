@@ -48,6 +48,8 @@ class Delivery:
         """Tasks whose spawner waits for their loop to end."""
         self.detached = False
         """This is a forked child: nothing is ordered here."""
+        self.shift = 0.0
+        """Replaying: seconds by which the clock that timers and timeouts go by is ahead of the real one."""
         _gates.add(self)
 
     # -- what a session asks

@@ -65,7 +65,7 @@ _REPORTING = {
 }
 _REPORTERS = tuple(f"{name}." for name in REPORTERS)
 _DEBUGGER_NAMES = DEBUGGERS | {"pdb", "bdb"}
-_PLUMBING = frozenset({"multiprocessing", "socketpair", "_fallback_socketpair"})
+_PLUMBING = frozenset({"multiprocessing", "socketpair", "_fallback_socketpair", "_write_to_self"})
 
 OPEN: ContextVar[bool] = ContextVar("otel_agent_replay_network_open", default=False)
 """Set where code is meant to reach the network whatever is closed: a boundary that was freed by name."""
@@ -183,7 +183,7 @@ def _who(module: str, frame: FrameType) -> Who | None:
     top = module.partition(".")[0]
     if top in _DEBUGGER_NAMES:
         return Who.DEBUGGER
-    if top in _PLUMBING or (module == "socket" and frame.f_code.co_name in _PLUMBING):
+    if top in _PLUMBING or (top in ("socket", "asyncio") and frame.f_code.co_name in _PLUMBING):
         return Who.PLUMBING
     if f"{module}.".startswith(_REPORTERS) or (module, frame.f_code.co_name) in _REPORTING:
         return Who.TELEMETRY

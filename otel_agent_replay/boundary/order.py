@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.completions import FREE, NEVER, UNFIRED, Completion, Due, Unplaced
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.gate import Gate
+from otel_agent_replay.boundary.lanes import strand
 from otel_agent_replay.boundary.regate import ReplayGate
 
 if TYPE_CHECKING:
@@ -41,6 +43,13 @@ def ordering(lane: Lane | None) -> Delivery | None:
         return None
     order = getattr(lane.session, "order", None)
     return order if isinstance(order, Delivery) and not order.detached else None
+
+
+def monotonic() -> float:
+    """The clock that timeouts of threads go by, in seconds: in a replay they take no time, but it moves on."""
+    now = real.monotonic()
+    gate = ordering(strand())
+    return now if gate is None else now + gate.shift
 
 
 class SleepTurn:
@@ -78,6 +87,7 @@ __all__ = [
     "ReplayGate",
     "SleepTurn",
     "Unplaced",
+    "monotonic",
     "ordering",
     "sleep_turn",
 ]

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_agent_replay.boundary import real, stall
-from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State, TimerTurn
+from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.loops import Ready
 from otel_agent_replay.boundary.parties import UNBORN
@@ -86,8 +86,6 @@ class ReplayGate(Delivery):
         self.diverge = diverge
         self.departed = departed
         self.absent = absent
-        self.shift = 0.0
-        """Seconds by which the clock of the program's timers is ahead of the real one."""
         self.skipped: list[int] = []
         """Recorded places that nobody asked for."""
         self._place = 0
@@ -157,8 +155,9 @@ class ReplayGate(Delivery):
         completion.state = State.PASSED
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
-        if isinstance(completion, TimerTurn) and completion.watch is not None:
-            self.shift = max(self.shift, completion.when - completion.watch.now())
+        if completion.when is not None:
+            now = real.monotonic() if completion.watch is None else completion.watch.now()
+            self.shift = max(self.shift, completion.when - now)
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:
@@ -185,7 +184,7 @@ class ReplayGate(Delivery):
                     self._release(completion)
         elif place is FREE:
             if completion.last_resort:
-                when = completion.when if isinstance(completion, TimerTurn) else real.monotonic()
+                when = completion.when or 0.0
                 heapq.heappush(self._deadlines, (when, next(self._serial), completion))
             else:
                 self._free.append(completion)

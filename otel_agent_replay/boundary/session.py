@@ -66,10 +66,18 @@ class Exchange(Protocol):
         """Recording: the transport gave this much of the body, content coding undone."""
 
     def end(self, how: End, error: BaseException | None = None) -> None:
-        """The body is finished, left or broken, or no response came. Later calls change nothing."""
+        """The body is finished, left or broken, or no response came. Later calls change nothing.
+
+        `error` is what it broke with; with ABANDONED, the cancellation that came while a chunk was waited for.
+        May be called by the garbage collector, in any thread.
+        """
 
     def chunk_turn(self, index: int) -> Turn | None:
-        """What to wait for before chunk `index` is handed on; None for nothing."""
+        """What to wait for before chunk `index` is handed on; None for nothing.
+
+        Replaying, a reader that goes past the last chunk of a body that was left asks for the turn of the
+        chunk that never came; the recorded reader may have been cancelled while it waited for it.
+        """
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Sink(Protocol):
     """Writes frames of one run, first on disk. No method raises: a fault is counted and noted."""
 
-    def run_started(self, run: RunRecord) -> None:
-        """The run began; its ids are set."""
+    def run_started(self, run: RunRecord) -> Callable[[], Callable[[], None]] | None:
+        """The run began; its ids are set. Gives what makes its live span current (for `Lane.enter`), or None."""
 
     def run_ended(self, run: RunRecord) -> None:
         """The run ended; `end`, `ended_ns` and `outcome` are set."""

@@ -74,7 +74,8 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
     if isinstance(environment, dict):
         for name, value in environment.items():
             yield "environment", f"{name}={value}" if value is not None else f"{name} is not set"
-    yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out; {summary.model_calls} model calls"
+    calls = _number(summary.model_calls, "model call")
+    yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out; {calls}"
     if within := summary.within:
         yield "within", within
     yield from _end(outcome)
@@ -140,14 +141,18 @@ def _lane(recording: Recording, lane: str, *, full: bool) -> None:
 
 
 def _counted(crossings: list[CrossingRecord], readings: list[ReadingRecord]) -> str:
-    parts = [f"{len(crossings)} crossings"] if crossings else []
+    parts = [_number(len(crossings), "crossing")] if crossings else []
     counts: Counter[str] = Counter()
     for reading in readings:
         counts[reading.source] += len(reading.values)
     if counts:
         each = ", ".join(f"{source} {count}" for source, count in sorted(counts.items()))
-        parts.append(f"{counts.total()} readings ({each})")
+        parts.append(f"{_number(counts.total(), 'reading')} ({each})")
     return "; ".join(parts)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _whole(crossing: CrossingRecord) -> None:
@@ -160,9 +165,8 @@ def _whole(crossing: CrossingRecord) -> None:
         status = f"{attempt.head.status} {attempt.head.reason}" if attempt.head is not None else "no response"
         chunks, size = excerpt.sizes(attempt)
         text = _body_text(b"".join(attempt.chunks))
-        _block(
-            "answered", f"{status}; {chunks} chunks, {size} bytes; {attempt.end} {excerpt.plain(attempt.error)}\n{text}"
-        )
+        came = f"{status}; {_number(chunks, 'chunk')}, {_number(size, 'byte')}; {attempt.end}"
+        _block("answered", f"{came} {excerpt.plain(attempt.error)}".rstrip() + f"\n{text}")
     for item in crossing.items:
         _block("gave", excerpt.plain(item))
     if crossing.outcome is not None:

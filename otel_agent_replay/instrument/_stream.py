@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import wrapt
@@ -22,6 +21,7 @@ from otel_agent_replay.recording.values import End, Note, NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
+    from contextvars import Token
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.session import Answer, Crossing, Exchange, Turn
@@ -37,31 +37,28 @@ _TERMINAL = re.compile(
 """The event after which a model sends nothing more. Text of a model cannot hold it: JSON has no line ends."""
 
 
-class _Beneath:
-    """A context in which code runs in another lane. Lighter than a generator, as it is entered for each chunk."""
-
-    __slots__ = ("_lane", "_token")
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-
-    def __enter__(self) -> None:
-        self._token = LANE.set(self._lane)
-
-    def __exit__(self, *_: object) -> None:
-        # An asynchronous stream that is collected while it waits is closed in another context.
-        with suppress(ValueError):
-            LANE.reset(self._token)
-
-
 class Tap:
     """A body while it is recorded. Nothing here raises into the program."""
 
-    __slots__ = ("_count", "_crossing", "_done", "_exchange", "_garbled", "_head", "_kept", "_reading", "_undo")
+    __slots__ = (
+        "_count",
+        "_crossing",
+        "_done",
+        "_exchange",
+        "_garbled",
+        "_head",
+        "_kept",
+        "_lane",
+        "_order",
+        "_reading",
+        "_undo",
+    )
 
     def __init__(
         self, crossing: Crossing, exchange: Exchange, head: WireHead, undo: _coding.Undo | None, reading: Reading | None
     ) -> None:
+        self._lane = crossing.lane
+        self._order = getattr(crossing.lane.session, "order", None)
         self._crossing = crossing
         self._exchange = exchange
         self._head = head
@@ -72,9 +69,25 @@ class Tap:
         self._done = False
         self._garbled = False
 
-    def beneath(self) -> _Beneath:
-        """Where the transport's own code runs: its timers and locks are none of the program's."""
-        return _Beneath(self._crossing.lane)
+    def away(self, *, blocks: bool) -> Token[Lane | None]:
+        """The transport's own code is about to run: its timers and locks are none of the program's.
+
+        Args:
+            blocks: whether the thread waits meanwhile, and not only its task.
+        """
+        token = LANE.set(self._lane)
+        if self._order is not None:
+            self._order.away(self._lane, blocks=blocks)
+        return token
+
+    def back(self, token: Token[Lane | None], *, blocks: bool) -> None:
+        """It has run."""
+        if self._order is not None:
+            self._order.back(self._lane, blocks=blocks)
+        try:
+            LANE.reset(token)
+        except ValueError:
+            return  # an asynchronous stream that is collected while it waits is closed in another context
 
     def took(self, raw: bytes) -> Turn | None:
         """The transport gave a chunk. Returns what to wait for before the program gets it."""
@@ -145,8 +158,11 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
         chunks = iter(self.__wrapped__)
         try:
             while True:
-                with tap.beneath():
+                token = tap.away(blocks=True)
+                try:
                     raw = next(chunks, None)
+                finally:
+                    tap.back(token, blocks=True)
                 if raw is None:
                     break
                 turn = tap.took(raw)
@@ -159,10 +175,11 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
         tap.ended()
 
     def close(self) -> None:
+        token = self._self_tap.away(blocks=True)
         try:
-            with self._self_tap.beneath():
-                self.__wrapped__.close()
+            self.__wrapped__.close()
         finally:
+            self._self_tap.back(token, blocks=True)
             self._self_tap.finish(End.ABANDONED)
 
     def __del__(self) -> None:
@@ -181,8 +198,11 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
         chunks = self.__wrapped__.__aiter__()
         try:
             while True:
-                with tap.beneath():
+                token = tap.away(blocks=False)
+                try:
                     raw = await anext(chunks, None)
+                finally:
+                    tap.back(token, blocks=False)
                 if raw is None:
                     break
                 turn = tap.took(raw)
@@ -194,15 +214,15 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
             raise
         finally:
             if isinstance(chunks, AsyncGenerator):
-                with tap.beneath():
-                    await chunks.aclose()
+                await chunks.aclose()
         tap.ended()
 
     async def aclose(self) -> None:
+        token = self._self_tap.away(blocks=False)
         try:
-            with self._self_tap.beneath():
-                await self.__wrapped__.aclose()
+            await self.__wrapped__.aclose()
         finally:
+            self._self_tap.back(token, blocks=False)
             self._self_tap.finish(End.ABANDONED)
 
     def __del__(self) -> None:
@@ -254,6 +274,8 @@ def is_whole(answer: Answer) -> bool:
     """Whether a body that was left holds all that there was to read."""
     if answer.head is None:
         return False
+    if answer.head.status in (204, 304):
+        return True
     lengths = [value for name, value in answer.head.headers if name.lower() == _coding.CONTENT_LENGTH]
     if lengths and not _coding.codings(answer.head.headers):
         return lengths[0] == str(sum(map(len, answer.chunks)))

@@ -50,8 +50,8 @@ def is_record(cls: type) -> bool:
 
 
 def is_small(state: Mapping[str, object]) -> bool:
-    """Whether an object with this state holds strings, numbers and the like only, so that it surely is plain data."""
-    return all(type(held) in _SCALARS for held in state.values())
+    """Whether an object with this state holds something, and strings, numbers and the like only: surely plain data."""
+    return bool(state) and all(type(held) in _SCALARS for held in state.values())
 
 
 def holds_no_more(value: object) -> bool:

@@ -256,7 +256,7 @@ class _Differences:
 
 
 def _aligned(recorded: list[Any], asked: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """Which item of one list stands for which of the other; None where there is none. Equal ones are left out."""
+    """Which item of one list stands for which of the other; None where there is none. Most equal ones are left out."""
     first, last = 0, 0
     shorter = min(len(recorded), len(asked))
     while first < shorter and same_value(recorded[first], asked[first]):
@@ -270,7 +270,8 @@ def _aligned(recorded: list[Any], asked: list[Any]) -> Iterator[tuple[int | None
     else:
         blocks = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()  # type: ignore[assignment]
     for tag, i, i_end, j, j_end in blocks:
-        if tag == "equal":
+        if tag == "equal":  # as far as their keys tell
+            yield from ((first + i + k, first + j + k) for k in range(i_end - i))
             continue
         while i < i_end and j < j_end:
             # in a block of different lengths, an item that is like none of the other side was added or removed

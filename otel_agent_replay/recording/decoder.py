@@ -163,16 +163,24 @@ def _class(decoder: Decoder, found: dict[str, Any]) -> object:
 
 def _data(decoder: Decoder, found: dict[str, Any]) -> object:
     cls, state = decoder.cls(found["c"]), decoder.mapping(found["v"])
-    if (
-        cls is None
-        or builtin_base(cls) is not object
-        or not can_be_built(cls)
-        or not (is_record(cls) or is_small(state))
-    ):
+    if cls is None or not is_record(cls) or not _is_ordinary(cls):
         return state
     made: Any = object.__new__(cls)
     set_state(made, state)
     return made
+
+
+def _object(decoder: Decoder, found: dict[str, Any]) -> object:
+    cls, state = decoder.cls(found["c"]), decoder.mapping(found["v"])
+    if cls is None or not is_small(state) or not _is_ordinary(cls):
+        return Opaque(str(found["c"]), f"<{found['c']}: {state}>")
+    made: Any = object.__new__(cls)
+    set_state(made, state)
+    return made
+
+
+def _is_ordinary(cls: type) -> bool:
+    return builtin_base(cls) is object and can_be_built(cls) and not issubclass(cls, Enum)
 
 
 def _derived(decoder: Decoder, found: dict[str, Any]) -> object:
@@ -222,6 +230,7 @@ _TAGS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     "enum": _enum,
     "class": _class,
     "data": _data,
+    "object": _object,
     "derived": _derived,
     "opaque": lambda _, f: Opaque(str(f["type"]), str(f["repr"])),
     "error": lambda d, f: exceptions.decode(f, d),

@@ -4,7 +4,7 @@ Each tag stands here where it is written:
 
     str int float complex bytes bytearray decimal uuid datetime date time timedelta tz zone range slice path const
     tuple set frozenset map odict defaultdict counter deque namespace        containers
-    enum class data derived opaque                                           objects
+    enum class data object derived opaque                                         objects
     error                                                                    `exceptions`
     ndarray npscalar pydantic pydantic_zone request response                 `foreign`
 """
@@ -178,7 +178,8 @@ class Encoder:
         if base is object:
             state = get_state(value)
             if is_record(kind) or (is_small(state) and holds_no_more(value)):
-                return {"$": "data", "c": ref(kind), "v": self.mapping(state, depth + 1)}
+                tag = "data" if is_record(kind) else "object"
+                return {"$": tag, "c": ref(kind), "v": self.mapping(state, depth + 1)}
         if base in PLAIN:
             found: dict[str, Json] = {"$": "derived", "c": ref(kind), "v": self.encode(PLAIN[base](value), depth + 1)}
             state = get_state(value)

@@ -352,13 +352,21 @@ def _whole(data: Data, position: int, size: int) -> tuple[int | None, str]:
 
 
 def _resync(data: Data, position: int, size: int) -> int | None:
-    """The offset of the next whole frame; its length stands before its mark, in one to five bytes."""
+    """The offset of the next whole frame; its length stands before its mark, in one to five bytes.
+
+    A file that is made to look like the beginnings of many large frames is given up, not searched for ever.
+    """
+    budget = 8 * (size - position) + (1 << 20)
     mark = data.find(MARK, position)
-    while mark >= 0:
+    while mark >= 0 and budget > 0:
         for start in range(mark - 1, max(mark - 6, position - 1), -1):
             if start < mark - 1 and data[start] < 0x80:
                 break
-            if _length(data, start, size)[1] == mark and _whole(data, start, size)[0] is not None:
+            length, after = _length(data, start, size)
+            if length is None or after != mark or after + length > size:
+                continue
+            budget -= length
+            if _whole(data, start, size)[0] is not None:
                 return start
         mark = data.find(MARK, mark + 1)
     return None

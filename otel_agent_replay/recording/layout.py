@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from otel_agent_replay.recording import names, wire
+from otel_agent_replay.recording.frame_schema import KNOWN
 from otel_agent_replay.recording.names import FrameKind
 
 if TYPE_CHECKING:
@@ -28,70 +29,6 @@ PREAMBLE = len(MARK) + 4
 
 JOIN_BELOW = 64 * 1024
 """Bytes: smaller parts of a frame are joined; larger ones are handed on as they are, without a copy."""
-
-FRAME_PROTO = """\
-syntax = "proto3";
-message ArrayValue { repeated AnyValue values = 1; }
-message AnyValue {
-  string string_value = 1; bool bool_value = 2; int64 int_value = 3; double double_value = 4;
-  ArrayValue array_value = 5;
-}
-message KeyValue { string key = 1; AnyValue value = 2; }
-message Status { string message = 2; int32 code = 3; }
-message Piece { bytes digest = 1; string text = 2; string base64 = 3; }
-message Known { uint32 key = 1; AnyValue value = 2; }
-message Frame {
-  bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; string name = 5; int32 kind = 6;
-  fixed64 start_time_unix_nano = 7; fixed64 end_time_unix_nano = 8;
-  repeated KeyValue attributes = 9; Status status = 15;
-  uint32 frame = 201; uint32 schema = 202; bytes run = 203; string lane = 204; string key = 205;
-  uint64 ordinal = 206; string boundary = 207; uint64 seq = 208; string end = 209;
-  string payload = 210; uint64 payload_length = 211; bytes payload_digest = 212;
-  repeated Piece contents = 213;
-  repeated Known known = 214;
-  fixed32 crc = 18500000;
-}
-"""
-"""What a frame is, for any other protobuf reader (ClickHouse's `format_schema`, say). Fields below 200 are OTLP's."""
-
-KNOWN = (
-    "gen_ai.operation.name",
-    "gen_ai.provider.name",
-    "gen_ai.request.model",
-    "gen_ai.request.stream",
-    "gen_ai.request.temperature",
-    "gen_ai.request.top_p",
-    "gen_ai.request.max_tokens",
-    "gen_ai.request.seed",
-    "gen_ai.request.choice.count",
-    "gen_ai.request.reasoning.level",
-    "gen_ai.response.id",
-    "gen_ai.response.model",
-    "gen_ai.response.finish_reasons",
-    "gen_ai.response.time_to_first_chunk",
-    "gen_ai.usage.input_tokens",
-    "gen_ai.usage.output_tokens",
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_write.input_tokens",
-    "gen_ai.usage.reasoning.output_tokens",
-    "gen_ai.output.type",
-    "gen_ai.tool.name",
-    "gen_ai.tool.call.id",
-    "gen_ai.tool.type",
-    "gen_ai.conversation.id",
-    "gen_ai.agent.name",
-    "openai.api.type",
-    "openai.request.service_tier",
-    "openai.response.service_tier",
-    "openai.response.system_fingerprint",
-    "server.address",
-    "server.port",
-    "error.type",
-    "http.request.method",
-    "http.response.status_code",
-    "url.full",
-)
-"""Names that stand in a frame as their place in this list. It only ever grows at its end: old files count on it."""
 
 _CODES = {
     FrameKind.RUN_START: 1,
@@ -113,19 +50,19 @@ def _tag(number: int, wire_type: int) -> bytes:
     return wire.varint(number << 3 | wire_type)
 
 
-_NUMBER_TAGS = {name: _tag(number, wire.VARINT) for name, number in _NUMBERS.items()}
-_TEXT_TAGS = {name: _tag(number, wire.BYTES) for name, number in _TEXTS.items()}
-_HEX_TAGS = {name: _tag(number, wire.BYTES) + b"\x08" for name, number in _HEXES.items()}
-_FRAME_FIELDS = {kind.value: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
+NUMBER_TAGS = {name: _tag(number, wire.VARINT) for name, number in _NUMBERS.items()}
+TEXT_TAGS = {name: _tag(number, wire.BYTES) for name, number in _TEXTS.items()}
+HEX_TAGS = {name: _tag(number, wire.BYTES) + b"\x08" for name, number in _HEXES.items()}
+FRAME_FIELDS = {kind.value: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
 _CONTENT_PREFIXES = (names.CONTENT_PREFIX, names.CONTENT_BINARY_PREFIX)
 _PIECE_TAG = _tag(_PIECE, wire.BYTES)
 _KNOWN_TAG = _tag(_KNOWN, wire.BYTES)
 _KNOWN_KEYS = {name: b"\x08" + wire.varint(place) + b"\x12" for place, name in enumerate(KNOWN)}
-_SHORT = 64
-"""Characters: shorter values recur (models, keys, lanes), so their encoding is kept …"""
-_KEPT = 256
-"""… of so many names, and so many values of each."""
-_kept: dict[str, dict[str, bytes]] = {}
+_SHORT, _MOST = 64, 256
+_UNIQUE = frozenset({names.PAYLOAD, names.PAYLOAD_DIGEST, "gen_ai.response.id", "gen_ai.tool.call.id", "url.full"})
+_LAST = frozenset({names.PAYLOAD, names.PAYLOAD_LENGTH})
+_kept: dict[str, dict[str, bytes]] = {name: {} for name in {*_TEXTS, *_HEXES, *KNOWN} - _UNIQUE}
+"""The encoding of short values by name and value: models, keys and lanes recur in every frame."""
 _CONTENTS = FrameKind.CONTENTS  # the members of an enum are slow to reach through their class
 
 
@@ -157,30 +94,42 @@ def encode(frame: Frame) -> list[bytes]:
             frame.ended_ns,
         ),
         wire.status(failed=frame.failed),
-        _FRAME_FIELDS[frame.kind.value],
+        FRAME_FIELDS[frame.kind.value],
     ]
-    payload_length = -1
     for name, value in attributes.items():
-        if isinstance(value, str):
-            if len(value) < _SHORT:
-                kept = _kept.get(name)
-                field = kept.get(value) if kept is not None else None
-                parts.append(_keep(name, value) if field is None else field)
-            else:
-                parts += _long_text(name, value)
-                if name == names.PAYLOAD:
-                    payload_length = len(parts[-1])
-        elif (tag := _NUMBER_TAGS.get(name)) is None or type(value) is not int or not 0 <= value < 1 << 64:
-            parts.append(_plain(name, value))
-        elif name != names.PAYLOAD_LENGTH:
-            parts.append(tag + wire.varint(value))
-    length = attributes.get(names.PAYLOAD_LENGTH)
-    if isinstance(length, int) and length != payload_length and 0 <= length < 1 << 64:
-        parts.append(_NUMBER_TAGS[names.PAYLOAD_LENGTH] + wire.varint(length))
-    if payload_length >= JOIN_BELOW or frame.kind is _CONTENTS:
-        return _large(parts)
+        if name not in _LAST:
+            append(parts, name, value)
+    payload, length = attributes.get(names.PAYLOAD), attributes.get(names.PAYLOAD_LENGTH)
+    if payload is not None:
+        append(parts, names.PAYLOAD, payload)
+    if length is not None and not (isinstance(payload, str) and length == len(parts[-1])):
+        append(parts, names.PAYLOAD_LENGTH, length)
+    return delimited(parts)
+
+
+def delimited(parts: list[bytes]) -> list[bytes]:
+    """A span with its preamble and its length before it; large parts are not copied."""
+    size = sum(map(len, parts))
+    if size >= JOIN_BELOW:
+        return _large(parts, size)
     span = b"".join(parts)
-    return [b"".join((wire.varint(len(span) + PREAMBLE), MARK, crc32(span).to_bytes(4, "little"), span))]
+    return [b"".join((wire.varint(size + PREAMBLE), MARK, crc32(span).to_bytes(4, "little"), span))]
+
+
+def append(parts: list[bytes], name: str, value: Attribute) -> None:
+    """Append an attribute; the text of what is large stands last, by itself."""
+    if isinstance(value, str):
+        kept = _kept.get(name)
+        if kept is not None and len(value) < _SHORT:
+            parts.append(kept.get(value) or _keep(kept, name, value))
+        else:
+            parts += _long_text(name, value)
+    elif isinstance(value, list):
+        parts.append(_texts(name, tuple(value)) if _is_texts(value) else _plain(name, value))
+    else:
+        tag = NUMBER_TAGS.get(name)
+        known = tag is not None and type(value) is int and 0 <= value < 1 << 64
+        parts.append(tag + wire.varint(value) if known else _plain(name, value))  # type: ignore[operator, arg-type]
 
 
 def as_otlp(frame: Frame) -> bytes:
@@ -247,9 +196,7 @@ def _head(frame: Frame) -> bytes:
     )
 
 
-def _large(parts: list[bytes]) -> list[bytes]:
-    """A frame without copying what is large."""
-    size = sum(map(len, parts))
+def _large(parts: list[bytes], size: int) -> list[bytes]:
     joined: list[bytes] = []
     small: list[bytes] = []
     for part in parts:
@@ -268,25 +215,32 @@ def _large(parts: list[bytes]) -> list[bytes]:
 
 def _long_text(name: str, value: str) -> list[bytes]:
     """A text attribute; what is large stands last, by itself."""
-    tag = _TEXT_TAGS.get(name)
+    tag = TEXT_TAGS.get(name)
     if tag is not None:
         text = value.encode("utf-8", "replace")
         return [tag, wire.varint(len(text)), text]
-    tag = _HEX_TAGS.get(name)
+    tag = HEX_TAGS.get(name)
     if tag is not None and (digits := _unhex(value, 8)) is not None:
         return [tag, digits]
     return _piece(name, value) or [_plain(name, value)]
 
 
-def _keep(name: str, value: str) -> bytes:
+def _keep(kept: dict[str, bytes], name: str, value: str) -> bytes:
     """The encoding of a short text attribute, kept for the next time."""
-    field = b"".join(_long_text(name, value))
-    kept = _kept.setdefault(name, {})
-    if len(kept) >= _KEPT:
+    if len(kept) >= _MOST:
         kept.clear()
-    if len(_kept) < _KEPT:
-        kept[value] = field
+    field = kept[value] = b"".join(_long_text(name, value))
     return field
+
+
+def _is_texts(value: list[str]) -> bool:
+    return len(value) < 8 and all(type(item) is str and len(item) < _SHORT for item in value)
+
+
+@lru_cache(256)
+def _texts(name: str, value: tuple[str, ...]) -> bytes:
+    """A short list of short texts; it recurs too."""
+    return _plain(name, list(value))
 
 
 def _plain(name: str, value: Attribute) -> bytes:

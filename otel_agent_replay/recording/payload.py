@@ -12,13 +12,12 @@
 | key of an attempt | holds | default |
 |---|---|---|
 | `m` | method | POST |
-| `u` | URL | |
-| `h` | request headers: a list of name, value, name, value …, or a reference to it; null: the body's length | [] |
+| `h` | URL and request headers: a list of URL, name, value, name, value …, or a reference to it | |
 | `b` | reference to the request body | empty |
 | `s` | status | no response came |
 | `r` | reason phrase | the usual one of the status |
 | `v` | HTTP version | HTTP/1.1 |
-| `g` | response headers, as `h` | [] |
+| `g` | response headers, as `h` without a URL | [] |
 | `d` | reference to the response body, its chunks joined | empty |
 | `n` | length of each chunk | one chunk that holds `d`; none without `d` |
 | `t` | microseconds of each chunk since the one before, the first since the request | [] |
@@ -26,7 +25,8 @@
 | `e` | how it ended | ended; unfinished where no response came |
 | `x` | the error, as the codec wrote it | null |
 
-References are those of `contents`. A rope whose name is `ident(span_id, slot)` leaves it out.
+A null among headers stands for the length of the body. References are those of `contents`; a rope leaves out its
+tag and, where it is `ident(span_id, slot)`, its name.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ T = TypeVar("T")
 SHORT_VALUE = 200
 """Characters of JSON: an input or outcome up to this many stands in the payload, more is content stored once."""
 
-SHORT_HEADERS = 100
-"""Characters: headers up to this many stand in the payload, more are content stored once."""
+SHORT_HEADERS = 64
+"""Bytes of JSON: headers up to this many stand in the payload, more are content stored once."""
 
 _REASONS = {int(status): status.phrase for status in HTTPStatus}
 _SLOTS = ("h", "b", "g", "d")
@@ -94,19 +94,18 @@ def compose(record: CrossingRecord, refer: Callable[[str, bytes], Json]) -> dict
 
 
 def _unnamed(ref: Json, name: str) -> Json:
-    if isinstance(ref, dict) and ref.get("id") == name:
-        return {key: value for key, value in ref.items() if key != "id"}
+    if isinstance(ref, dict) and ref.get("$") == "rope":
+        return {key: value for key, value in ref.items() if key != "$" and (key != "id" or value != name)}
     return ref
 
 
 def _attempt(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json]) -> Json:
     request, head = attempt.request, attempt.head
     body = request.body
-    found: dict[str, Json] = {"u": request.url}
+    found: dict[str, Json] = {}
     if request.method != "POST":
         found["m"] = request.method
-    if request.headers:
-        found["h"] = _headers(request.headers, len(body), f"{number}.h", refer)
+    found["h"] = _headers([request.url], request.headers, len(body), f"{number}.h", refer)
     if body:
         found["b"] = refer(f"{number}.b", body)
     data = b"".join(attempt.chunks)
@@ -117,7 +116,7 @@ def _attempt(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json])
         if head.http_version != "HTTP/1.1":
             found["v"] = head.http_version
         if head.headers:
-            found["g"] = _headers(head.headers, len(data), f"{number}.g", refer)
+            found["g"] = _headers([], head.headers, len(data), f"{number}.g", refer)
     if data:
         found["d"] = refer(f"{number}.d", data)
     found.update(_course(attempt, has_data=bool(data)))
@@ -142,20 +141,16 @@ def _usual_end(head: WireHead | None) -> End:
     return End.UNFINISHED if head is None else End.ENDED
 
 
-def _headers(headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
-    flat: list[Json] = []
-    size = 0
+def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
+    flat = list(first)
     for name, value in headers:
         flat.append(name)
         flat.append(None if value == str(length) and name.lower() == "content-length" else value)
-        size += len(name) + len(value)
-    if size <= SHORT_HEADERS:
-        return flat
     try:
         text = orjson.dumps(flat)
     except TypeError:  # a lone surrogate, which no header may hold
         return flat
-    return refer(slot, text)
+    return flat if len(text) <= SHORT_HEADERS else refer(slot, text)
 
 
 def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
@@ -172,8 +167,8 @@ def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
 
 
 def _named(ref: Json, name: str) -> Json:
-    if isinstance(ref, dict) and ref.get("$") == "rope" and "id" not in ref:
-        return {**ref, "id": name}
+    if isinstance(ref, dict) and "$" not in ref:
+        return {"$": "rope", "id": name, **ref}
     return ref
 
 
@@ -278,7 +273,7 @@ class _StoredAttempt(_Stored):
             head = WireHead(
                 status,
                 self.get("r", str, _REASONS.get(status, "")),
-                self._headers("g", lambda: len(data)),
+                self._pairs("g", self._texts("g", lambda: len(data))),
                 self.get("v", str, "HTTP/1.1"),
             )
         return Attempt(
@@ -292,8 +287,9 @@ class _StoredAttempt(_Stored):
         )
 
     def _request(self) -> WireRequest:
-        method, url = self.get("m", str, "POST"), self.get("u", str, "")
-        headers = self._headers("h", lambda: self._length("b"))
+        method = self.get("m", str, "POST")
+        url, *texts = self._texts("h", lambda: self._length("b")) or [""]
+        headers = self._pairs("h", texts)
         ref = self._ref("b") if "b" in self.found else ""
         if isinstance(ref, dict) and ref.get("$") == "rope":
             return StoredRequest.of(method, url, headers, ref, self._resolve)
@@ -308,17 +304,21 @@ class _StoredAttempt(_Stored):
             return length
         return len(self._resolve(self._ref(letter))) if ref else 0
 
-    def _headers(self, letter: str, length: Callable[[], int]) -> Headers:
+    def _texts(self, letter: str, length: Callable[[], int]) -> list[str]:
         flat = self.found.get(letter, [])
         if not isinstance(flat, list):
             try:
                 flat = orjson.loads(self._resolve(self._ref(letter)))
             except ValueError:
                 _malformed(f"`{letter}`", flat)
-        if not isinstance(flat, list) or len(flat) % 2 or not all(isinstance(text, str | None) for text in flat):
+        if not isinstance(flat, list) or not all(isinstance(text, str | None) for text in flat):
             return _malformed(f"`{letter}`", flat)
-        texts = [str(length()) if text is None else cast("str", text) for text in flat]
-        return list(zip(texts[::2], texts[1::2], strict=True))
+        return [str(length()) if text is None else cast("str", text) for text in flat]
+
+    def _pairs(self, letter: str, texts: list[str]) -> Headers:
+        return (
+            list(zip(texts[::2], texts[1::2], strict=True)) if len(texts) % 2 == 0 else _malformed(f"`{letter}`", texts)
+        )
 
     def _chunks(self, data: bytes) -> list[bytes]:
         if "n" not in self.found:

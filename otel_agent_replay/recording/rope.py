@@ -40,6 +40,12 @@ LARGEST = 1 << 20
 SLICE = 24
 """Bytes: a shorter match inside a piece is not worth a part."""
 
+SHORT = 10
+"""Bytes: a new piece up to this length is not looked for, as naming its place takes as much …"""
+
+BESIDE = 8
+"""… and longer ones up to INLINE are looked for in so many earlier pieces."""
+
 HEAD = 48
 """Bytes by which a place in the earlier body is recognised."""
 
@@ -91,7 +97,7 @@ class Description:
         end = len(body) - (len(old) - bounds[last])
         if at < end:
             if first == last:
-                self._new(at, end, list(_cuts(body, at, end)))
+                self._new(at, end, list(_cuts(body, at, end)), first)
             else:
                 self._changed(at, end, first, last)
         self.tail = len(self.bounds) - 1
@@ -141,12 +147,15 @@ class Description:
                 begin = stop
                 index += 1
 
-    def _new(self, at: int, end: int, cuts: list[int]) -> None:
-        """Bytes at to end of the body, new; `cuts` may lie outside."""
+    def _new(self, at: int, end: int, cuts: list[int], near: int) -> None:
+        """Bytes at to end of the body, new; `cuts` may lie outside. They stand where piece `near` stood."""
         body, parts = self.body, self.parts
         for cut in [*(cut for cut in cuts if at < cut < end), end]:
             piece = body[at:cut]
             at = cut
+            if SHORT < len(piece) <= INLINE and (place := self._beside(piece, near)) >= 0:
+                self._keep(place, 1)
+                continue
             self.bounds.append(cut)
             if len(piece) <= INLINE:
                 text = text_or_base64(piece)
@@ -155,6 +164,15 @@ class Description:
                 digest = digest_of(piece)
                 parts.append(f"#{digest}")
                 self.apart.append((digest, piece))
+
+    def _beside(self, piece: bytes, near: int) -> int:
+        """Where the same short piece stands in the earlier body a little before, as between two messages; or -1."""
+        bounds = self.old_bounds
+        for index in range(min(near, len(bounds) - 2), max(near - BESIDE, 0) - 1, -1):
+            begin, end = bounds[index], bounds[index + 1]
+            if end - begin == len(piece) and self.old.startswith(piece, begin):
+                return index
+        return -1
 
     def _changed(self, at: int, end: int, first: int, last: int) -> None:
         """Bytes at to end stand where pieces first to last stood: find what of those is still there."""
@@ -196,11 +214,11 @@ class Description:
             for start, length, place in _runs(_STRINGS.findall(self.body, at, end), at, known, old_at):
                 if length >= SLICE:
                     if start > at:
-                        self._new(at, start, cuts)
+                        self._new(at, start, cuts, first)
                     self._copy(place, place + length)
                     at = start + length
         if at < end:
-            self._new(at, end, cuts)
+            self._new(at, end, cuts, first)
         self._copy(old_end, old_end + same_end)
 
     def _characters(self, at: int, count: int, step: int) -> int:

@@ -62,8 +62,8 @@ class Engine:
             self._client = self._open_server(dsn)
         else:
             raise UsageError(
-                f"The store {parts.scheme + '://' if parts.scheme else dsn} is of no known kind; set OTEL_AGENT_REPLAY_DSN to chdb://PATH "
-                "or clickhouse://HOST:PORT/DATABASE."
+                f"The store {parts.scheme + '://' if parts.scheme else dsn} is of no known kind; "
+                "set OTEL_AGENT_REPLAY_DSN to chdb://PATH or clickhouse://HOST:PORT/DATABASE."
             )
 
     def command(self, sql: str, parameters: Mapping[str, object] | None = None) -> None:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from otel_agent_replay.store.spool import Spool, SpoolFile
 
 BATCH_BYTES = 16 << 20
-"""Bytes of rows that are inserted at a time; one row may be larger by itself."""
+"""Bytes of frames that are inserted at a time; one frame may be larger by itself."""
 
-BATCH_ROWS = 50_000
-"""Rows that are inserted at a time, at most."""
+BATCH_FRAMES = 10_000
+"""Frames that are inserted at a time, at most."""
 
 _BEGUN = {FrameKind.CROSSING: FrameKind.CROSSING_START, FrameKind.RUN: FrameKind.RUN_START}
 
@@ -70,7 +70,7 @@ class _Batch:
         self._engine = engine
         self._reached = reached
         self.loaded = Loaded()
-        self._rows: list[list[bytes]] = []
+        self._frames: list[Frame | None] = []
         self._size = 0
         self._begun: dict[tuple[int, int, FrameKind], int] = {}
         self._files: dict[str, Progress] = {}
@@ -97,15 +97,18 @@ class _Batch:
                 self._add(item, file.name)
                 self.loaded.bytes += item.size
             self._files[file.name] = Progress(offset, damaged)
-            if self._size >= BATCH_BYTES or len(self._rows) >= BATCH_ROWS:
+            if self._size >= BATCH_BYTES or len(self._frames) >= BATCH_FRAMES:
                 self.flush()
         if damaged:
             self._lay(file)
 
     def flush(self) -> None:
         """Insert what waits, then write down how far that reaches."""
-        if self._rows:
-            self._engine.insert(LANDING, LANDING_COLUMNS, b"".join(piece for row in self._rows for piece in row))
+        if self._frames:
+            rows = [piece for frame in self._frames if frame is not None for piece in landing_row(frame)]
+            self._frames = []
+            self._engine.insert(LANDING, LANDING_COLUMNS, b"".join(rows))
+            del rows
         if self._damages:
             self._engine.insert("damages", ("run_id", "file", "offset", "why"), b"".join(self._damages))
         if runs := self._runs - self._known_runs:
@@ -113,9 +116,9 @@ class _Batch:
             self._known_runs |= runs
         if self._files:
             now = real.time_ns()
-            rows = [binary_row(name, at.offset, at.damaged, now) for name, at in self._files.items()]
-            self._engine.insert("loaded", ("file", "offset", "damaged", "seen"), b"".join(rows))
-        self._rows, self._size, self._begun, self._files, self._damages = [], 0, {}, {}, []
+            reached = [binary_row(name, at.offset, at.damaged, now) for name, at in self._files.items()]
+            self._engine.insert("loaded", ("file", "offset", "damaged", "seen"), b"".join(reached))
+        self._size, self._begun, self._files, self._damages = 0, {}, {}, []
         self._runs = set()
 
     def _add(self, frame: Frame, name: str) -> None:
@@ -128,13 +131,11 @@ class _Batch:
         if (begun := _BEGUN.get(frame.kind)) is not None:
             place = self._begun.pop((frame.trace_id, frame.span_id, begun), None)
             if place is not None:
-                self._size -= sum(map(len, self._rows[place]))
-                self._rows[place] = []
+                self._frames[place] = None
         elif frame.kind in (FrameKind.CROSSING_START, FrameKind.RUN_START):
-            self._begun[frame.trace_id, frame.span_id, frame.kind] = len(self._rows)
-        row = landing_row(frame)
-        self._rows.append(row)
-        self._size += sum(map(len, row))
+            self._begun[frame.trace_id, frame.span_id, frame.kind] = len(self._frames)
+        self._frames.append(frame)
+        self._size += frame.size
 
     def _lay(self, file: SpoolFile) -> None:
         """Say of each run in a damaged file where a frame of it may have been lost."""

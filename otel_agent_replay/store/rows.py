@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import math
 from decimal import Decimal
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -58,31 +59,42 @@ _INT64 = Struct("<q").pack
 _UINT64 = Struct("<Q").pack
 _NO_EVENTS_NO_LINKS = b"\0" * 7
 _EMPTY = b"\0"
+_FAILED, _UNSET = b"\x05Error", b"\x05Unset"
+_CONTENT = names.CONTENT_PREFIX.rstrip(".")
+_SCOPE = bytes((len(names.SCOPE),)) + names.SCOPE.encode()
+_FRAME = bytes((len(names.FRAME),)) + names.FRAME.encode()
 
 
 def landing_row(frame: Frame) -> list[bytes]:
     """One row of `LANDING_COLUMNS` as RowBinary, in pieces; a payload is not copied into a larger one."""
-    out: list[bytes] = [_INT64(frame.started_ns)]
-    _text(out, f"{frame.trace_id:032x}")
-    _text(out, f"{frame.span_id:016x}")
-    _text(out, f"{frame.parent_span_id:016x}" if frame.parent_span_id else "")
-    out.append(_EMPTY)
-    _text(out, frame.name)
-    _text(out, _SPAN_KINDS[frame.span_kind] if 0 <= frame.span_kind < len(_SPAN_KINDS) else _SPAN_KINDS[0])
-    out.append(_EMPTY)  # service
-    out.append(_EMPTY)  # resource attributes
-    _text(out, names.SCOPE)
-    out.append(_EMPTY)
-    out.append(_varint(len(frame.attributes) + 1))
-    _text(out, names.FRAME)
-    _text(out, str(frame.kind))
+    parent = b"\x10" + f"{frame.parent_span_id:016x}".encode() if frame.parent_span_id else _EMPTY
+    kind = _SPAN_KINDS[frame.span_kind] if 0 <= frame.span_kind < len(_SPAN_KINDS) else _SPAN_KINDS[0]
+    out = [
+        _INT64(frame.started_ns),
+        b"\x20%032x\x10%016x" % (frame.trace_id, frame.span_id),
+        parent,
+        _EMPTY,  # trace state
+        _sized(frame.name),
+        _known(kind),
+        _EMPTY,  # service
+        _EMPTY,  # resource attributes
+        _SCOPE,
+        _EMPTY,  # scope version
+        _varint(len(frame.attributes) + 1),
+        _FRAME,
+        _known(frame.kind.value),
+    ]
     for name, value in frame.attributes.items():
-        _text(out, name)
-        _text(out, as_text(value))
-    out.append(_UINT64(max(frame.ended_ns - frame.started_ns, 0) if frame.ended_ns else 0))
-    _text(out, "Error" if frame.failed else "Unset")
-    out.append(_EMPTY)
-    out.append(_NO_EVENTS_NO_LINKS)
+        out.append(_sized(name) if name.startswith(_CONTENT) else _known(name))
+        data = (value if isinstance(value, str) else as_text(value)).encode("utf-8", "replace")
+        out.append(_varint(len(data)))
+        out.append(data)
+    out += (
+        _UINT64(max(frame.ended_ns - frame.started_ns, 0) if frame.ended_ns else 0),
+        _FAILED if frame.failed else _UNSET,
+        _EMPTY,  # status message
+        _NO_EVENTS_NO_LINKS,
+    )
     return out
 
 
@@ -153,10 +165,16 @@ def content_attribute(digest: str, content: bytes) -> tuple[str, str]:
         return names.CONTENT_BINARY_PREFIX + digest, base64.b64encode(content).decode()
 
 
-def _text(out: list[bytes], text: str) -> None:
+def _sized(text: str) -> bytes:
+    """A String: its length and its bytes."""
     data = text.encode("utf-8", "replace")
-    out.append(_varint(len(data)))
-    out.append(data)
+    return _varint(len(data)) + data
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> bytes:
+    """The same for a text that comes again and again."""
+    return _sized(text)
 
 
 def _varint(value: int) -> bytes:
@@ -175,7 +193,7 @@ def binary_row(*values: str | bool | int) -> bytes:
     out: list[bytes] = []
     for value in values:
         if isinstance(value, str):
-            _text(out, value)
+            out.append(_sized(value))
         elif isinstance(value, bool):
             out.append(b"\1" if value else b"\0")
         else:

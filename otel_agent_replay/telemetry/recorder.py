@@ -13,7 +13,8 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.recording import exact, payload
 from otel_agent_replay.recording.contents import ContentWriter
-from otel_agent_replay.recording.frames import contents_frames, crossing_frame, encode, readings_frame, run_frame
+from otel_agent_replay.recording.crossing_bytes import crossing_bytes
+from otel_agent_replay.recording.frames import contents_frames, encode, readings_frame, run_frame
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.values import End, Note, NoteKind
 from otel_agent_replay.telemetry import entropy, forks, live
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
-    from otel_agent_replay.recording.frames import Frame
     from otel_agent_replay.recording.values import (
         Attribute,
         CrossingRecord,
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 PACKED_AT = 4096
 """Readings that wait for a frame to be written with; more are written by themselves."""
+
+
+_thread = threading.local()
+"""`busy` is true while this thread does a job of some run."""
 
 
 class _Open:
@@ -85,7 +89,7 @@ class SpoolRecorder:
         self._run = run
         try:
             self._root = self._tracer.start_run(run)
-            self._locked(lambda: self._append([run_frame(run, FrameKind.RUN_START)], {}))
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the start of a run", error, self._note)
         return live.entering(self._root) if self._root is not None else None
@@ -93,7 +97,7 @@ class SpoolRecorder:
     def run_ended(self, run: RunRecord) -> None:
         """The run ended. All of it is on disk when this returns, or has been lost and is said to be."""
         try:
-            self._locked(lambda: self._append([run_frame(run, FrameKind.RUN)], {}, last=True))
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, last=True))
             self._writer.drain()
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the end of a run", error, self._note)
@@ -122,7 +126,7 @@ class SpoolRecorder:
                 crossing.span_id = entropy.span_id()
             self._open[crossing.span_id] = kept
             if not crossing.wire:
-                self._locked(lambda: self._crossing(crossing, kept, FrameKind.CROSSING_START))
+                self._locked(lambda: self._crossing(crossing, kept, whole=False))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing what a crossing was asked", error, self._note)
         return live.entering(span) if span is not None else None
@@ -131,7 +135,7 @@ class SpoolRecorder:
         """A wire crossing sends an attempt: writes all that is known of the crossing, before a byte leaves."""
         try:
             kept = self._open.get(crossing.span_id) or _Open()
-            self._locked(lambda: self._crossing(crossing, kept, FrameKind.CROSSING_START))
+            self._locked(lambda: self._crossing(crossing, kept, whole=False))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing a request", error, self._note)
 
@@ -154,7 +158,7 @@ class SpoolRecorder:
                 crossing.span_id, crossing.parent_span_id = entropy.span_id(), self._required_run().span_id
             if crossing.end is End.RAISED:
                 error_type = str(crossing.attributes.setdefault("error.type", _error_type(crossing.outcome)))
-            self._locked(lambda: self._crossing(crossing, kept, FrameKind.CROSSING))
+            self._locked(lambda: self._crossing(crossing, kept, whole=True))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing how a crossing ended", error, self._note)
         self._end_span(kept.span, crossing.ended_ns, error_type)
@@ -189,13 +193,17 @@ class SpoolRecorder:
 
     def _locked(self, job: Callable[[], None]) -> None:
         """Do a job of this run while no other is half done."""
-        if not self._lock.acquire(timeout=PATIENCE):
-            raise TimeoutError("another thread's write does not end")
+        within = getattr(_thread, "busy", False)
+        if not self._lock.acquire(timeout=0 if within else PATIENCE):
+            if not within:
+                raise TimeoutError("another thread's write does not end")
+            self._deferred.append(job)  # waiting here for another run, inside a job of one, could be for ever
+            return
         try:
             if self._busy:
                 self._deferred.append(job)
                 return
-            self._busy = True
+            self._busy = _thread.busy = True
             try:
                 job()
             finally:
@@ -203,11 +211,11 @@ class SpoolRecorder:
                     while self._deferred:
                         self._deferred.popleft()()
                 finally:
-                    self._busy = False
+                    self._busy, _thread.busy = False, within
         finally:
             self._lock.release()
 
-    def _crossing(self, record: CrossingRecord, kept: _Open, kind: FrameKind) -> None:
+    def _crossing(self, record: CrossingRecord, kept: _Open, *, whole: bool) -> None:
         """Compose a crossing and write it, with the content that is new in it."""
         if self._stopped:
             self.lost += 1
@@ -225,33 +233,32 @@ class SpoolRecorder:
             return ref
 
         try:
-            text = _json(payload.compose(record, refer))
-            self._append([crossing_frame(self._required_run(), record, text, kind)], pieces)
+            data = _json(payload.compose(record, refer))
+            self._append(crossing_bytes(self._required_run(), record, data, whole=whole), pieces)
         except BaseException:
-            self._contents.reset()  # what was referred to is not on disk: nothing may refer to it any more
+            kept.refs.clear()  # what was referred to is not on disk: nothing may refer to it any more
+            self._contents.reset()
             raise
 
-    def _append(self, frames: list[Frame], pieces: Mapping[str, bytes], *, last: bool = False) -> None:
-        """Write contents, then whatever waits, then the frames, all in one append."""
+    def _append(self, frame: list[bytes], pieces: Mapping[str, bytes], *, last: bool = False) -> None:
+        """Write contents, then whatever waits, then the frame (its bytes; none for none), all in one append."""
         if self._stopped and not last:
             self.lost += 1
-            self._waiting.clear()
+            self._waiting.append(([], [], self._take()[2]))
             return
         if pieces or self._waiting:
             run, now = self._required_run(), real.time_ns()
-            rest = [*self._drained(now), *frames]
+            frame = [*self._drained(now), *frame]
             size = sum(map(len, pieces.values()))
             if size > LARGE and on_event_loop():
-                self._writer.write_behind(
-                    lambda: _encoded([*contents_frames(run, pieces, now), *rest]), size, self._failed
-                )
+                self._writer.write_behind(lambda: [*_contents(run, pieces, now), *frame], size, self._failed)
                 return
-            frames = [*contents_frames(run, pieces, now), *rest]
-        if frames:
-            self._writer.write(_encoded(frames), self._failed)
+            frame = [*_contents(run, pieces, now), *frame]
+        if frame:
+            self._writer.write(frame, self._failed)
 
-    def _drained(self, now: int) -> list[Frame]:
-        """A frame of all that waits; none where nothing does."""
+    def _take(self) -> tuple[list[ReadingRecord], list[OrderEvent], list[Note]]:
+        """All that waits, which no longer does."""
         readings: list[ReadingRecord] = []
         order: list[OrderEvent] = []
         notes: list[Note] = []
@@ -261,11 +268,16 @@ class SpoolRecorder:
             order += more[1]
             notes += more[2]
         self._waiting_count = 0
+        return readings, order, notes
+
+    def _drained(self, now: int) -> list[bytes]:
+        """A frame of all that waits; none where nothing does."""
+        readings, order, notes = self._take()
         if not (readings or order or notes):
             return []
         run, span_id = self._required_run(), entropy.span_id()
         try:
-            return [readings_frame(run, readings, order, notes, span_id=span_id, now_ns=now)]
+            return encode(readings_frame(run, readings, order, notes, span_id=span_id, now_ns=now))
         except Exception as error:  # noqa: BLE001 (a crossing is not lost with the readings before it)
             fault("writing readings", error, self._note)
             return []
@@ -294,15 +306,15 @@ class SpoolRecorder:
             fault("ending a live span", error, self._note)
 
 
-def _encoded(frames: list[Frame]) -> list[bytes]:
-    return [part for frame in frames for part in encode(frame)]
+def _contents(run: RunRecord, pieces: Mapping[str, bytes], now: int) -> list[bytes]:
+    return [part for frame in contents_frames(run, pieces, now) for part in encode(frame)]
 
 
-def _json(value: dict[str, Json]) -> str:
+def _json(value: dict[str, Json]) -> bytes:
     try:
-        return orjson.dumps(value).decode()
+        return orjson.dumps(value)
     except TypeError:
-        return exact.dumps(value)
+        return exact.dumps(value).encode()
 
 
 def _error_type(outcome: Json) -> str:

@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import defaultdict
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -155,7 +157,15 @@ class Process:
         (start / "sitecustomize.py").write_text(BOOTSTRAP.format(conftest=str(Path(__file__))))
         self.runs = 0
 
-    def run(self, text: str, tape: dict | None = None, *, env: dict[str, str] | None = None, args: tuple[str, ...] = (), status: int = 0):
+    def run(
+        self,
+        text: str,
+        tape: dict | None = None,
+        *,
+        env: dict[str, str] | None = None,
+        args: tuple[str, ...] = (),
+        status: int = 0,
+    ):
         """Run a program; gives its standard output and what was recorded. `tape` is replayed."""
         self.runs += 1
         program = self.folder / "program.py"
@@ -174,7 +184,12 @@ class Process:
             before.write_text(json.dumps(tape))
             environment["TAPE_IN"] = str(before)
         done = subprocess.run(
-            [sys.executable, *args, str(program)], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, *args, str(program)],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == status, done.stderr[-3000:]
         return done.stdout, json.loads(out.read_text()), done.stderr
@@ -199,3 +214,37 @@ def ambient():
 @pytest.fixture(scope="module")
 def module_process(tmp_path_factory):
     return Process(tmp_path_factory.mktemp("program"))
+
+
+class Handler(BaseHTTPRequestHandler):
+    hits = 0
+
+    def do_GET(self):
+        type(self).hits += 1
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    do_POST = do_GET  # noqa: N815 (the name that the server looks for)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    Handler.hits = 0
+    serving = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield serving.server_address[1]
+    serving.shutdown()
+    serving.server_close()
+    thread.join(5)
+
+
+@pytest.fixture
+def hits(server):
+    """How many requests the server got."""
+    return lambda: Handler.hits

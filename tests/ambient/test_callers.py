@@ -12,8 +12,8 @@ import secrets
 import sys
 import tempfile
 import threading
-import types
 import uuid
+from typing import TYPE_CHECKING
 
 import httpx
 import openai._base_client
@@ -34,14 +34,31 @@ from otel_agent_replay.boundary.callers import (
     kind_of_module,
 )
 
+if TYPE_CHECKING:
+    import types
+
 
 @pytest.mark.parametrize(
     ("module", "kind"),
     [
-        (sys.modules[__name__], AGENT), (pydantic.main, LIBRARY), (httpx, TRANSPORT), (openai._base_client, TRANSPORT),
-        (opentelemetry.sdk.trace, OUTSIDE), (pytest, OUTSIDE), (asyncio.events, BASE), (threading, BASE), (logging, BASE),
-        (random, STDLIB), (uuid, STDLIB), (secrets, STDLIB), (tempfile, STDLIB), (gzip, SEEN_THROUGH), (email.utils, SEEN_THROUGH),
-        (sites, BASE), (callers, BASE), (sys, STDLIB),
+        (sys.modules[__name__], AGENT),
+        (pydantic.main, LIBRARY),
+        (httpx, TRANSPORT),
+        (openai._base_client, TRANSPORT),
+        (opentelemetry.sdk.trace, OUTSIDE),
+        (pytest, OUTSIDE),
+        (asyncio.events, BASE),
+        (threading, BASE),
+        (logging, BASE),
+        (random, STDLIB),
+        (uuid, STDLIB),
+        (secrets, STDLIB),
+        (tempfile, STDLIB),
+        (gzip, SEEN_THROUGH),
+        (email.utils, SEEN_THROUGH),
+        (sites, BASE),
+        (callers, BASE),
+        (sys, STDLIB),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -96,6 +113,29 @@ def made(filename: str, name: str = "f", module: str = "m") -> Frame:
 )
 def test_kinds_of_files(frame, kind):
     assert callers.kind_of(frame) == kind
+
+
+def test_what_was_installed_from_this_machine_is_the_program(tmp_path):
+    packages = tmp_path / "site-packages"
+    for name, url in (("mine", "file:///app"), ("theirs", "https://host/x.whl"), ("plain", None)):
+        info = packages / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "RECORD").write_text(
+            f"{name}/__init__.py,sha256=x,1\n{name}_single.py,,\n../../bin/x.py,,\n{info.name}/METADATA,,\n"
+        )
+        if url is not None:
+            (info / "direct_url.json").write_text(f'{{"url": "{url}", "dir_info": {{}}}}')
+    kinds = {
+        name: callers.kind_of(made(f"{packages}/{name}"))
+        for name in ("mine/a.py", "mine_single.py", "theirs/a.py", "plain/a.py", "..py")
+    }
+    assert kinds == {
+        "mine/a.py": AGENT,
+        "mine_single.py": AGENT,
+        "theirs/a.py": LIBRARY,
+        "plain/a.py": LIBRARY,
+        "..py": LIBRARY,
+    }
 
 
 def test_who_reads():

@@ -138,7 +138,9 @@ def virtual_clock(ambient):
 
 
 def test_every_door_shows_the_virtual_time(virtual_clock):
-    assert datetime.datetime.now().year == early_class.now().year == date.today().year == early_class.today().year == 2001
+    assert (
+        datetime.datetime.now().year == early_class.now().year == date.today().year == early_class.today().year == 2001
+    )
     assert datetime.datetime.now(UTC).tzinfo is UTC and datetime.datetime.now(tz=UTC).year == 2001
     assert time.localtime().tm_year == time.gmtime().tm_year == 2001
     assert time.strftime("%Y") == time.ctime()[-4:] == time.asctime()[-4:] == "2001"
@@ -188,8 +190,15 @@ def test_pandas_and_numpy_are_not_broken(virtual_clock):
 
 def test_a_bad_argument_raises_what_it_raised(virtual_clock):
     for call in (
-        lambda: datetime.datetime.now("UTC"), lambda: datetime.datetime.now(1, 2), lambda: time.time(1), lambda: time.localtime("x"),
-        lambda: time.strftime(), lambda: time.strftime(5), lambda: time.sleep(), lambda: date.today(1), lambda: time.asctime(1),
+        lambda: datetime.datetime.now("UTC"),
+        lambda: datetime.datetime.now(1, 2),
+        lambda: time.time(1),
+        lambda: time.localtime("x"),
+        lambda: time.strftime(),
+        lambda: time.strftime(5),
+        lambda: time.sleep(),
+        lambda: date.today(1),
+        lambda: time.asctime(1),
     ):
         with pytest.raises(TypeError):
             call()
@@ -211,7 +220,10 @@ def test_functions_behave_like_built_in_ones(ambient):
     for name in FUNCTIONS:
         function = getattr(time, name)
         assert function.__name__ == name and function.__module__ == "time" and callable(function)
-        assert pickle.loads(pickle.dumps(function)) == function and copy.deepcopy(function) == copy.copy(function) == function
+        assert (
+            pickle.loads(pickle.dumps(function)) == function
+            and copy.deepcopy(function) == copy.copy(function) == function
+        )
     assert inspect.signature(time.time).parameters == {}
     assert "time" in repr(time.time)
     made = dataclasses.make_dataclass("Made", [("at", float, dataclasses.field(default_factory=time.time))])
@@ -290,7 +302,10 @@ def test_local_times_that_come_twice(ambient):
         assert datetime.datetime.today() == datetime.datetime(2026, 10, 25, 2, 30, fold=1)
 
 
-@given(st.datetimes(min_value=datetime.datetime(1990, 1, 1), max_value=datetime.datetime(2100, 1, 1)), st.sampled_from([*clock.READINGS]))
+@given(
+    st.datetimes(min_value=datetime.datetime(1990, 1, 1), max_value=datetime.datetime(2100, 1, 1)),
+    st.sampled_from([*clock.READINGS]),
+)
 def test_a_virtual_clock_follows_what_it_saw_and_never_goes_back(when, name):
     started = int(when.replace(tzinfo=UTC).timestamp()) * 10**9
     time_ = VirtualClock(started)
@@ -320,7 +335,21 @@ def test_a_virtual_local_time_is_in_the_recorded_zone():
 
 
 @settings(max_examples=200)
-@given(st.text() | st.integers() | st.floats() | st.none() | st.binary(), st.sampled_from(["clock:time.time", "clock:datetime.now", "clock:time.localtime", "clock:time.monotonic_ns", "clock:x", "process:getpid", "random:random", ""]))
+@given(
+    st.text() | st.integers() | st.floats() | st.none() | st.binary(),
+    st.sampled_from(
+        [
+            "clock:time.time",
+            "clock:datetime.now",
+            "clock:time.localtime",
+            "clock:time.monotonic_ns",
+            "clock:x",
+            "process:getpid",
+            "random:random",
+            "",
+        ]
+    ),
+)
 def test_a_hostile_value_does_not_stop_a_virtual_clock(value, source):
     time_ = VirtualClock(10**18)
     time_.seen(source, value)
@@ -334,7 +363,11 @@ def test_derived_draws_have_the_form_of_their_source():
         return time_.derived("run", "main", source, "site", number, real)
 
     assert 0 <= draw("random:random") < 1 and draw("random:random") == draw("random:random") != draw("random:random", 1)
-    assert draw("random:getrandbits:8") < 256 and draw("random:getrandbits:1") in (0, 1) and draw("random:getrandbits:0") == 0
+    assert (
+        draw("random:getrandbits:8") < 256
+        and draw("random:getrandbits:1") in (0, 1)
+        and draw("random:getrandbits:0") == 0
+    )
     assert len(draw("random:os.urandom:5")) == 5 and draw("random:os.urandom:0") == b""
     assert len(draw("random:getrandbits:200")) == 25 and len(draw("random:seed")) == virtual.SEED_BYTES
     import uuid

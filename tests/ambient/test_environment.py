@@ -17,15 +17,41 @@ from otel_agent_replay.instrument.libraries import process as process_id
 @pytest.mark.parametrize(
     "name",
     [
-        "OPENAI_API_KEY", "api_key", "APIKEY", "GITHUB_TOKEN", "TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "DB_PASSWORD",
-        "PGPASSWD", "GOOGLE_APPLICATION_CREDENTIALS", "CLIENT_SECRET", "SECRET_KEY", "MY_PRIVATE_KEY", "HF_TOKENS",
+        "OPENAI_API_KEY",
+        "api_key",
+        "APIKEY",
+        "GITHUB_TOKEN",
+        "TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "DB_PASSWORD",
+        "PGPASSWD",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "CLIENT_SECRET",
+        "SECRET_KEY",
+        "MY_PRIVATE_KEY",
+        "HF_TOKENS",
     ],
 )
 def test_names_of_credentials(name):
     assert environment.is_credential(name)
 
 
-@pytest.mark.parametrize("name", ["PATH", "HOME", "MAX_TOKENS_PER_CALL", "TOKENIZERS_PARALLELISM", "KEYBOARD", "SECRETARY", "LANG", "", "MONKEY", "XAUTHORITY"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "MAX_TOKENS_PER_CALL",
+        "TOKENIZERS_PARALLELISM",
+        "KEYBOARD",
+        "SECRETARY",
+        "LANG",
+        "",
+        "MONKEY",
+        "XAUTHORITY",
+    ],
+)
 def test_other_names(name):
     assert not environment.is_credential(name)
 
@@ -33,7 +59,7 @@ def test_other_names(name):
 READS = {
     "getenv": lambda name: os.getenv(name),
     "get": lambda name: os.environ.get(name),
-    "item": lambda name: os.environ[name] if name in os.environ else None,
+    "item": lambda name: os.environ[name] if name in os.environ else None,  # noqa: SIM401 (another way to read it)
     "default": lambda name: os.environ.get(name, None),
     "bytes": lambda name: (lambda value: value.decode() if value is not None else None)(os.getenvb(name.encode())),
 }
@@ -135,7 +161,9 @@ def test_the_process_id_is_recorded_for_the_program_only(ambient):
     replay = ambient(first)
     with replay.here():
         assert run() == (4_000_000, 4_000_000)
-        assert subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, check=True).stdout.strip() == b"1"
+        assert (
+            subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, check=True).stdout.strip() == b"1"
+        )
 
 
 def test_a_signal_to_itself_reaches_itself(ambient):

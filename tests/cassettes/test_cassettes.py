@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).parent / "program.py"
 COMMANDS = Path(sys.executable).parent
-TIMEOUT_S = 180.0
-"""Seconds after which a command is given up."""
+TIMEOUT_S = 400.0
+"""Seconds after which a command is given up; it takes about 20 where it has a core to itself."""
 
 KEYS = {
     "OPENAI_API_KEY": "sk-recorded",
@@ -162,7 +162,11 @@ def test_every_exchange_is_replayed_as_it_was_recorded(
     say(f"cassettes through {client}: {same} of {of} exchanges identical in the replay")
     assert not differing, _shown(differing)
     assert replayed.returncode == 0, replayed.stderr[-4000:]
-    assert (same, replayed.stdout) == (of, recorded.stdout)
+    assert same == of
+    assert replayed.stdout == recorded.stdout
+    said = json.loads(report.read_text("utf-8"))
+    assert (said["verdict"], said["answered"], said["crossings"]) == ("holds", len(some), len(some))
+    assert [said[name] for name in ("divergences", "moved", "notes", "warnings")] == [[], [], [], []]
 
 
 def _differing(recorded: str, replayed: str) -> dict[str, tuple[str, str]]:

@@ -35,7 +35,9 @@ def test_every_command_explains_itself(home, name):
     assert "Usage: agent-replay" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["show"], ["runs", "--limit", "x"], ["runs", "--wrong"], ["schema", "drop"]])
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["show"], ["runs", "--limit", "x"], ["runs", "--wrong"], ["schema", "drop"]]
+)
 def test_wrong_usage_exits_with_2(home, arguments):
     done = home.command(*arguments)
     assert done.returncode == 2
@@ -63,20 +65,28 @@ def test_a_reader_that_goes_away_is_no_error(home):
     home.record(crossings=300)
     command = [sys.executable, "-c", COMMAND, "show", "latest", "--json"]
     process = subprocess.Popen(command, env=home.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.read(10)
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 141
+    with process.stderr:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
 
 
 def test_an_interrupt_exits_with_130_and_no_traceback(home):
     home.path.mkdir()
     # Somebody else holds the store, so the command waits for it.
-    code = f"import fcntl, time; f = open({str(home.path / 'store.lock')!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(60)"
+    lock = str(home.path / "store.lock")
+    code = f"import fcntl, time; f = open({lock!r}, 'w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"1\n"
-        process = subprocess.Popen([sys.executable, "-c", COMMAND_WITH_SIGN, "runs"], env=home.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND_WITH_SIGN, "runs"],
+            env=home.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)

@@ -14,10 +14,11 @@ from otel_agent_replay.errors import StoreMissing
 from otel_agent_replay.recording.values import End
 
 KEYS = {
-    "run_id": str, "trace_id": str, "name": str, "started_at": str, "duration_s": float, "status": str, "complete": bool,
-    "crossings": int, "model_calls": int, "input_tokens": int, "output_tokens": int, "entry": str, "end": str,
-    "live": bool, "notes": int,
-}  # fmt: skip
+    **dict.fromkeys(("run_id", "trace_id", "name", "started_at", "status", "entry", "end"), str),
+    **dict.fromkeys(("crossings", "model_calls", "input_tokens", "output_tokens", "notes"), int),
+    **dict.fromkeys(("complete", "live"), bool),
+    "duration_s": float,
+}
 
 
 @pytest.fixture(params=["engine", "no engine"])
@@ -41,9 +42,24 @@ def test_runs_are_listed_newest_first_with_what_they_did(home, engine):
     assert row["trace_id"] == f"{first.run.trace_id:032x}"
     assert row["run_id"].startswith(row["trace_id"])
     assert row["duration_s"] == (first.run.ended_ns - first.run.started_ns) / 1e9
-    expected = {"name": "first.py", "status": "ok", "complete": True, "crossings": 3, "model_calls": 3, "input_tokens": 15, "output_tokens": 21}
+    expected = {
+        "name": "first.py",
+        "status": "ok",
+        "complete": True,
+        "crossings": 3,
+        "model_calls": 3,
+        "input_tokens": 15,
+        "output_tokens": 21,
+    }
     assert expected.items() <= row.items()
-    assert {"entry": "process", "end": "returned", "live": False, "notes": 0, "within": None, "replay_of": None}.items() <= row.items()
+    assert {
+        "entry": "process",
+        "end": "returned",
+        "live": False,
+        "notes": 0,
+        "within": None,
+        "replay_of": None,
+    }.items() <= row.items()
 
 
 def test_how_a_run_went(home, engine):
@@ -64,7 +80,10 @@ def test_how_a_run_went(home, engine):
     recorder.close()
     living = home.recorder()
     living.start("living.py").model(0, finish=False)
-    rows = {row["name"]: (row["status"], row["complete"], row["live"], row["notes"]) for row in home.json("runs", engine=engine)}
+    rows = {
+        row["name"]: (row["status"], row["complete"], row["live"], row["notes"])
+        for row in home.json("runs", engine=engine)
+    }
     assert rows == {
         "ok.py": ("ok", True, False, 0),
         "status.py": ("error", True, False, 0),
@@ -153,7 +172,14 @@ def test_the_table_on_a_terminal(home):
 
     run = home.record("agent.py")
     command = "from otel_agent_replay.cli import main; main()"
-    child = pexpect.spawn(sys.executable, ["-c", command, "runs"], env={**home.env(), "TERM": "xterm"}, encoding="utf-8", timeout=60, dimensions=(40, 160))
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", command, "runs"],
+        env={**home.env(), "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(40, 160),
+    )
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
@@ -186,7 +212,10 @@ def test_many_readers_queue_and_all_are_answered(home):
     home.prepare()
     home.record(crossings=20)
     command = [sys.executable, "-c", "from otel_agent_replay.cli import main; main()", "runs", "--json"]
-    readers = [subprocess.Popen(command, env=home.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    readers = [
+        subprocess.Popen(command, env=home.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     for reader in readers:
         out, error = reader.communicate(timeout=120)
         assert error == ""
@@ -205,7 +234,8 @@ def test_a_store_of_a_newer_schema_is_refused_whole(home):
     for arguments in (["runs"], ["runs", "--json"], ["schema", "status"], ["schema", "apply"]):
         done = home.command(*arguments)
         assert (done.returncode, done.stdout) == (128, "")
-        assert done.stderr == f"agent-replay: The store {home.path / 'store'} has schema 999, this version knows up to 7; upgrade otel-agent-replay.\n"
+        said = f"The store {home.path / 'store'} has schema 999, this version knows up to 7; upgrade otel-agent-replay."
+        assert done.stderr == f"agent-replay: {said}\n"
     assert home.command("show", "latest").returncode == 0  # it is in the spool
 
 

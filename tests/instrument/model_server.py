@@ -15,7 +15,10 @@ import threading
 import time
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -30,6 +33,8 @@ class ModelServer(ThreadingHTTPServer):
         self.failures: dict[str, int] = {}
         self.requests: list[tuple[str, str, list[tuple[str, str]], bytes]] = []
         """Method, path, headers and body of each request as it arrived."""
+        self.coders: dict[str, Callable[[bytes], bytes]] = {}
+        """Further content codings, by name, which is their path too."""
         self.release = threading.Event()
         """Lets a stream that holds its last chunks go on."""
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -135,11 +140,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send(200, bytes(range(256)) * 40, ("content-type", "application/octet-stream"))
         elif path == "/broken-gzip":
             self.send(200, gzip.compress(b"x" * 100)[:20] + b"garbage!!", ("content-encoding", "gzip"))
-        elif path == "/zstd":
-            from backports import zstd
-
-            packed = zstd.compress(json.dumps({"n": number}).encode())
-            self.send(200, packed, ("content-type", "application/json"), ("content-encoding", "zstd"))
+        elif path[1:] in self.server.coders:
+            packed = self.server.coders[path[1:]](json.dumps({"n": number}).encode())
+            self.send(200, packed, ("content-type", "application/json"), ("content-encoding", path[1:]))
         elif path in ("/gzip", "/deflate"):
             self.json({"n": number}, coding=path[1:])
         elif path == "/close":

@@ -435,10 +435,12 @@ async def test_the_transport_works_beneath_the_crossing_async(tape: Any) -> None
     seen: list[Any] = []
     transport = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=AsyncSpy(seen)))
     with tape.record() as session:
-        async with httpx2.AsyncClient(transport=transport) as client:
-            async with client.stream("GET", "http://spy.test/") as response:
-                async for _ in response.aiter_raw():
-                    assert lanes.current() is session.root
+        async with (
+            httpx2.AsyncClient(transport=transport) as client,
+            client.stream("GET", "http://spy.test/") as response,
+        ):
+            async for _ in response.aiter_raw():
+                assert lanes.current() is session.root
         assert lanes.current() is session.root
     assert len(seen) == 4
     assert set(seen) == {session.crossings[0].lane}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import time
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as PbSpan
 
-from otel_agent_replay.recording import exact, frames, layout, names, wire
+from otel_agent_replay.recording import exact, frame_schema, frames, layout, names, wire
+from otel_agent_replay.recording.crossing_bytes import crossing_bytes
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.frames import Damage, Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
@@ -57,7 +59,9 @@ OWN = st.fixed_dictionaries(
     optional={names.SEQ: INTS, names.PAYLOAD_DIGEST: st.sampled_from(["0123456789abcdef", "0123456789ABCDEF", "x"])},
 )
 OTHERS = st.dictionaries(
-    (TEXT | st.sampled_from(layout.KNOWN)).filter(lambda name: bool(name) and name != names.FRAME), VALUES, max_size=5
+    (TEXT | st.sampled_from(frame_schema.KNOWN)).filter(lambda name: bool(name) and name != names.FRAME),
+    VALUES,
+    max_size=5,
 )
 PIECES = st.dictionaries(
     st.binary(min_size=16, max_size=16).map(bytes.hex), st.binary(max_size=200) | TEXT.map(str.encode)
@@ -125,6 +129,7 @@ def sample(count: int) -> list[Frame]:
     return made
 
 
+@settings(deadline=None)
 @given(st.lists(FRAMES, max_size=4))
 def test_frames_come_back_as_they_were(made: list[Frame]) -> None:
     data = written(*made)
@@ -135,6 +140,7 @@ def test_frames_come_back_as_they_were(made: list[Frame]) -> None:
     ]
 
 
+@settings(deadline=None)
 @given(FRAMES)
 def test_frames_travel_as_plain_otlp(frame: Frame) -> None:
     data = frames.as_otlp(frame)
@@ -146,6 +152,7 @@ def test_frames_travel_as_plain_otlp(frame: Frame) -> None:
     assert span.trace_id.hex() == f"{frame.trace_id:032x}"
 
 
+@settings(deadline=None)
 @given(PIECES)
 def test_contents_come_back_as_they_were(pieces: dict[str, bytes]) -> None:
     made = frames.contents_frames(run_record(), pieces, 5)
@@ -183,6 +190,9 @@ def test_a_large_payload_is_not_copied_and_comes_back() -> None:
     parts = frames.encode(frame)
     assert any(part == payload.encode() for part in parts)
     assert list(frames.scan(b"".join(parts))) == [frame]
+    parts = crossing_bytes(run_record(), crossing(), payload.encode(), whole=True)
+    assert any(part == payload.encode() for part in parts)
+    assert list(frames.scan(b"".join(parts))) == [frame]
 
 
 def test_builders_say_what_the_store_needs() -> None:
@@ -203,6 +213,33 @@ def test_builders_say_what_the_store_needs() -> None:
     begun = frames.crossing_frame(run, crossing(), "{}", FrameKind.CROSSING_START)
     assert not {"gen_ai.usage.input_tokens", names.END, names.SEQ} & set(begun.attributes)
     assert (begun.ended_ns, begun.name) == (0, "model:openai.chat")
+
+
+@settings(deadline=None)
+@given(
+    st.builds(
+        crossing,
+        INTS,
+        position=st.builds(Position, TEXT, TEXT, INTS),
+        kind=st.sampled_from(Kind),
+        span_id=IDS,
+        parent_span_id=IDS | st.just(0x1122334455667788),
+        started_ns=TIMES,
+        ended_ns=TIMES,
+        end=st.sampled_from(End),
+        seq=st.none() | INTS,
+        name=TEXT,
+        attributes=OTHERS,
+    ),
+    TEXT,
+    st.booleans(),
+)
+def test_the_short_way_to_bytes_gives_the_same_frame(record: CrossingRecord, payload: str, whole: bool) -> None:
+    kind = FrameKind.CROSSING if whole else FrameKind.CROSSING_START
+    run = run_record()
+    (short,) = frames.scan(b"".join(crossing_bytes(run, record, payload.encode(), whole=whole)))
+    (long,) = frames.scan(b"".join(frames.encode(frames.crossing_frame(run, record, payload, kind))))
+    assert short == long
 
 
 def test_readings_keep_what_json_has_no_form_for() -> None:
@@ -226,6 +263,7 @@ def test_readings_keep_what_json_has_no_form_for() -> None:
     assert (found.attributes[names.NOTES], found.attributes[names.FLAWS]) == (2, 1)
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -241,7 +279,7 @@ def test_exact_json(value: Json) -> None:
 
 def test_a_small_call_costs_little() -> None:
     """All three frames of a call, without content and payload, stay far below the content of a small turn."""
-    run, record = run_record(), crossing(attributes=dict.fromkeys(layout.KNOWN[:8], "abcdefgh"))
+    run, record = run_record(), crossing(attributes=dict.fromkeys(frame_schema.KNOWN[:8], "abcdefgh"))
     made = [
         *frames.contents_frames(run, {"0" * 31 + "1": b""}, 1),
         frames.crossing_frame(run, record, "", FrameKind.CROSSING_START),
@@ -281,7 +319,7 @@ def test_a_tear_in_the_middle_loses_one_frame() -> None:
             assert found == made[:lost] + made[lost + 1 :]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_damage_is_stepped_over(data: st.DataObject) -> None:
     made = sample(3)
@@ -346,6 +384,15 @@ def test_recorded_content_never_looks_like_a_frame() -> None:
     assert [frame for frame in frames.scan(torn) if isinstance(frame, Frame)] == after
 
 
+def test_a_file_made_to_be_searched_for_ever_is_given_up() -> None:
+    beginning = b"\x80\x80\x20" + layout.MARK + b"\0" * 9  # of a frame of half a megabyte
+    data = beginning * 60_000
+    began = time.monotonic()
+    (damage,) = frames.scan(data)
+    assert isinstance(damage, Damage)
+    assert time.monotonic() - began < 20
+
+
 def test_scanning_goes_on_from_an_offset() -> None:
     made = sample(2)
     data = written(*made)
@@ -373,7 +420,7 @@ def test_the_protobuf_library_reads_a_spool_file() -> None:
 
 _CLICKHOUSE = """
 import sys, chdb
-from otel_agent_replay.recording.layout import FRAME_PROTO
+from otel_agent_replay.recording.frame_schema import FRAME_PROTO
 proto = FRAME_PROTO.replace("'", "''")
 print(chdb.query(
     f"SELECT frame, hex(run), lane, key, ordinal, seq, payload, length(`contents.text`), hex(`contents.digest`[1]) "

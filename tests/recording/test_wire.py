@@ -61,16 +61,19 @@ def oracle(span: wire.Span) -> PbSpan:
     return built
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_writes_the_bytes_that_the_library_writes(span: wire.Span) -> None:
     assert wire.encode(span) == oracle(span).SerializeToString()
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_reads_what_the_library_writes(span: wire.Span) -> None:
     assert wire.decode(oracle(span).SerializeToString()) == span
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_the_library_reads_what_is_written(span: wire.Span) -> None:
     assert PbSpan.FromString(wire.encode(span)) == oracle(span)
@@ -115,7 +118,7 @@ def test_floats_keep_their_bits() -> None:
         assert read == value or (math.isnan(read) and math.isnan(value))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_give_a_span_or_a_malformed_error(data: bytes) -> None:
     try:
@@ -124,6 +127,7 @@ def test_any_bytes_give_a_span_or_a_malformed_error(data: bytes) -> None:
         return
 
 
+@settings(deadline=None)
 @given(SPANS, st.data())
 def test_cut_spans_never_raise_anything_else(span: wire.Span, data: st.DataObject) -> None:
     whole = wire.encode(span)
@@ -134,6 +138,7 @@ def test_cut_spans_never_raise_anything_else(span: wire.Span, data: st.DataObjec
         return
 
 
+@settings(deadline=None)
 @given(UINT64)
 def test_varint(value: int) -> None:
     encoded = wire.varint(value)

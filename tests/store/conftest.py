@@ -46,7 +46,9 @@ class Home:
         return _module().Recorder(self.path)
 
     def process(self, *arguments: object) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, SCRIPT, self.path, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, SCRIPT, self.path, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+        )
 
     def prepare(self) -> None:
         """Have an empty store, where there is none yet."""

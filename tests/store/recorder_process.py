@@ -39,7 +39,7 @@ class Recorder:
         self.faults: list[str] = []
         self.writer = SpoolWriter(home / "spool", self.faults.append)
 
-    def start(self, name: str = "agent.py", **over: object) -> "Recorded":
+    def start(self, name: str = "agent.py", **over: object) -> Recorded:
         return Recorded(self.writer, name, **over)
 
     def close(self) -> None:
@@ -80,7 +80,11 @@ class Recorded:
         )
         body = body or b'{"model":"m1","messages":[{"role":"user","content":"question %d"}]}' % number
         record.attempts.append(
-            Attempt(WireRequest("POST", "http://127.0.0.1:1/v1/chat", [("host", "x"), ("content-length", str(len(body)))], body))
+            Attempt(
+                WireRequest(
+                    "POST", "http://127.0.0.1:1/v1/chat", [("host", "x"), ("content-length", str(len(body)))], body
+                )
+            )
         )
         self.sink.opened(record, None)
         self.sink.asked(record)
@@ -107,7 +111,13 @@ class Recorded:
     def tool(self, number: int, value: object, *, lane: str = "main", outcome: object = None, raised: bool = False):
         """A call of a tool."""
         record = CrossingRecord(
-            Position(lane, "tool:search", number), Kind.TOOL, 0, 0, time.time_ns(), input=value, name="execute_tool search"
+            Position(lane, "tool:search", number),
+            Kind.TOOL,
+            0,
+            0,
+            time.time_ns(),
+            input=value,
+            name="execute_tool search",
         )
         self.sink.opened(record, None)
         record.outcome = outcome
@@ -118,7 +128,9 @@ class Recorded:
         record.end, record.ended_ns, record.seq = end, time.time_ns(), record.position.ordinal
         self.sink.finished(record)
 
-    def readings(self, values: list, *, source: str = "clock:time.time", first: int = 0, notes: tuple[Note, ...] = ()) -> None:
+    def readings(
+        self, values: list, *, source: str = "clock:time.time", first: int = 0, notes: tuple[Note, ...] = ()
+    ) -> None:
         reading = ReadingRecord("main", source, "agent.py:1", first, values)
         self.sink.packed([reading], [OrderEvent("main", "timer", first, first)], list(notes))
 

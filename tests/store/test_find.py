@@ -94,7 +94,9 @@ def test_a_short_beginning_is_unique_only_where_the_store_agrees(home):
         find.find_run(home, "ab")
 
 
-@pytest.mark.parametrize("wanted", ["0" * 32, "deadbeef", "nonsense", "", "0" * 60, "latest!", "%", "'; DROP TABLE runs"])
+@pytest.mark.parametrize(
+    "wanted", ["0" * 32, "deadbeef", "nonsense", "", "0" * 60, "latest!", "%", "'; DROP TABLE runs"]
+)
 def test_an_unknown_run_is_said_to_be_unknown(home, wanted):
     run = record(home)
     assert not run.run_id.startswith(wanted or "x")
@@ -153,7 +155,7 @@ def test_a_run_of_a_newer_version_is_unreadable_and_not_unknown(home):
         frame.attributes[names.SCHEMA] = names.SCHEMA_VERSION + 1
     path.write_bytes(b"".join(part for frame in frames for part in layout.encode(frame)))
     for wanted in ("latest", run.run_id):
-        with pytest.raises(UnreadableRecording, match="newer version .* upgrade otel-agent-replay"):
+        with pytest.raises(UnreadableRecording, match=r"newer version .* upgrade otel-agent-replay"):
             find.find_run(home, wanted)
 
 
@@ -167,10 +169,14 @@ def test_a_run_is_exported_with_the_runs_that_belong_to_it(home, stored):
     process = recorder.start("server.py")
     process.model(0)
     requests = [
-        recorder.start(f"GET /{n}", entry={"kind": "asgi", "within": {"run": process.run_id, "lane": "main", "number": n}})
+        recorder.start(
+            f"GET /{n}", entry={"kind": "asgi", "within": {"run": process.run_id, "lane": "main", "number": n}}
+        )
         for n in range(3)
     ]
-    inner = recorder.start("step", entry={"kind": "function", "within": {"run": requests[1].run_id, "lane": "main", "number": 0}})
+    inner = recorder.start(
+        "step", entry={"kind": "function", "within": {"run": requests[1].run_id, "lane": "main", "number": 0}}
+    )
     for run in (inner, *requests, process):
         run.tool(0, "x")
         run.end()
@@ -223,20 +229,24 @@ def test_the_spool_answers_where_no_engine_is_installed(home):
     old = record(home, "old.py")
     move_to_store(home)
     run = record(home)
-    code = WITHOUT_ENGINE + f"""
+    code = (
+        WITHOUT_ENGINE
+        + f"""
 from types import SimpleNamespace
 from pathlib import Path
 from otel_agent_replay.errors import StoreMissing
 from otel_agent_replay.store import find
 place = SimpleNamespace(spool=Path({str(home.spool)!r}), dsn={home.dsn!r})
-print(find.find_run(place, "latest"), len(find.load(place, {run.run_id!r}).crossings), find.find_run(place, {run.run_id[:6]!r}))
+print(find.find_run(place, "latest"), len(find.load(place, {run.run_id!r}).crossings))
+print(find.find_run(place, {run.run_id[:6]!r}))
 try:
     find.find_run(place, {old.run_id!r})
 except StoreMissing as error:
     print(error)
 """
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines() == [f"{run.run_id} 2 {run.run_id}", str(StoreMissing())], done.stderr
+    assert done.stdout.splitlines() == [f"{run.run_id} 2", run.run_id, str(StoreMissing())], done.stderr
 
 
 def test_a_fresh_run_is_found_and_loaded_without_the_engine_ever_being_imported(home):

@@ -105,7 +105,7 @@ def test_loading_twice_and_delivering_twice_change_no_count(home):
         again = load_spool(engine, Spool(home.spool))
         assert again.frames == first.frames
         assert totals(engine) == before
-        assert list(select.tallies(engine))[0].input_tokens == 10
+        assert next(iter(select.tallies(engine))).input_tokens == 10
 
 
 def test_a_beginning_that_arrives_late_never_replaces_its_end(home):
@@ -132,7 +132,18 @@ def test_a_payload_that_a_hop_cut_gives_way_to_the_whole_one(home):
         for name, value in attributes.items():
             if name == names.PAYLOAD or name.startswith(names.CONTENT_PREFIX):
                 attributes[name] = value[: len(value) // 2]
-        cut.append(Frame(frame.kind, frame.trace_id, frame.span_id, frame.parent_span_id, frame.name, frame.started_ns, frame.ended_ns, attributes))
+        cut.append(
+            Frame(
+                frame.kind,
+                frame.trace_id,
+                frame.span_id,
+                frame.parent_span_id,
+                frame.name,
+                frame.started_ns,
+                frame.ended_ns,
+                attributes,
+            )
+        )
     with home.engine() as engine:
         engine.insert(LANDING, LANDING_COLUMNS, b"".join(piece for frame in cut for piece in landing_row(frame)))
         (tally,) = select.tallies(engine)
@@ -224,7 +235,10 @@ def test_what_follows_damage_is_kept_and_the_damage_is_told(home):
     assert home.load().problems == []
     with home.engine() as engine:
         (sentence,) = select.damages(engine, run.run_id)
-        assert sentence == f"the spool file {path.name}: {hit.size} bytes at {hit.offset} are damaged (a checksum is wrong)"
+        assert (
+            sentence
+            == f"the spool file {path.name}: {hit.size} bytes at {hit.offset} are damaged (a checksum is wrong)"
+        )
         assert select.damages(engine, later.run_id) == []
         flaws = {tally.name: tally.flaws for tally in select.tallies(engine)}
         assert flaws == {"everything.py": 2, "other.py": 0, "later.py": 0}
@@ -242,7 +256,9 @@ def test_a_file_of_a_newer_version_is_loaded_once_this_one_is_upgraded(home):
     from otel_agent_replay.recording.layout import encode
 
     frames[3].attributes[names.SCHEMA] = names.SCHEMA_VERSION + 1
-    path.write_bytes(whole[: frames[3].offset] + b"".join(encode(frames[3])) + whole[frames[3].offset + frames[3].size :])
+    path.write_bytes(
+        whole[: frames[3].offset] + b"".join(encode(frames[3])) + whole[frames[3].offset + frames[3].size :]
+    )
     loaded = home.load()
     assert loaded.frames == 3
     assert "newer version" in loaded.problems[0]
@@ -269,7 +285,10 @@ with Engine(f"chdb://{home / 'store'}", patience=60) as engine:
 
 def loader(home, batch: int = 1 << 24) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", LOADER, str(home.path), str(batch)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", LOADER, str(home.path), str(batch)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -298,9 +317,16 @@ def test_a_loader_that_is_killed_loses_and_doubles_nothing(home):
     home.load()
     with home.engine() as engine:
         assert totals(engine) | {"contents": 0} == {
-            "crossings": 180, "contents": 0, "readings": 0, "runs": 30, "spans": 210, "tokens": 900
+            "crossings": 180,
+            "contents": 0,
+            "readings": 0,
+            "runs": 30,
+            "spans": 210,
+            "tokens": 900,
         }
-        assert {tally.run_id: (tally.crossings, tally.ended_ns > 0) for tally in select.tallies(engine)} == dict.fromkeys(ids, (6, True))
+        assert {
+            tally.run_id: (tally.crossings, tally.ended_ns > 0) for tally in select.tallies(engine)
+        } == dict.fromkeys(ids, (6, True))
 
 
 def test_several_agents_are_recorded_while_several_readers_load(home):
@@ -342,4 +368,4 @@ def test_a_forked_child_is_refused_the_engine(home):
         os.waitpid(child, 0)
         assert "opened by another process" in os.read(read, 1000).decode()
         os.close(read)
-        assert list(engine.rows("SELECT 1"))[0][0] == 1
+        assert next(iter(engine.rows("SELECT 1")))[0] == 1

@@ -63,14 +63,18 @@ def test_a_registered_attribute_comes_back_with_its_type(name, value):
     assert type(again) is type(value)
 
 
-@pytest.mark.parametrize("name", [names.ORDINAL, "gen_ai.request.temperature", "gen_ai.request.stream", "gen_ai.response.finish_reasons"])
+@pytest.mark.parametrize(
+    "name", [names.ORDINAL, "gen_ai.request.temperature", "gen_ai.request.stream", "gen_ai.response.finish_reasons"]
+)
 def test_a_text_of_another_form_stays_what_it_is(name):
     assert attributes.typed(name, "whatever") == "whatever"
 
 
 def test_the_registry_holds_every_name_of_ours_and_no_other():
     written = {
-        value for key, value in vars(names).items() if key.isupper() and isinstance(value, str) and value.startswith("agent_replay.")
+        value
+        for key, value in vars(names).items()
+        if key.isupper() and isinstance(value, str) and value.startswith("agent_replay.")
     }
     assert written == {*REGISTRY["ours"], *REGISTRY["prefixes"]}
 

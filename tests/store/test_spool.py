@@ -174,7 +174,8 @@ def test_a_newer_version_is_said_to_be_one(home):
     frame.attributes[names.SCHEMA] = names.SCHEMA_VERSION + 1
     path.write_bytes(b"".join(layout.encode(frame)))
     (problem,) = index(only_file(home)).problems
-    assert problem == f"{path} cannot be read: it was written by a newer version (schema 2; this version reads up to 1); upgrade otel-agent-replay."
+    why = "it was written by a newer version (schema 2; this version reads up to 1)"
+    assert problem == f"{path} cannot be read: {why}; upgrade otel-agent-replay."
 
 
 def test_only_regular_files_with_the_name_of_one_are_looked_at(home):

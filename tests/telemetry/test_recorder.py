@@ -494,6 +494,45 @@ def test_a_crossing_that_ends_while_another_is_written_waits_its_turn(recorded: 
     assert recorded.frames()[-1].attributes[names.END] == "abandoned"
 
 
+def test_runs_that_finalise_each_others_crossings_do_not_block(tmp_path: Path) -> None:
+    """Two threads, each in the middle of its own run, come upon a crossing of the other's."""
+    one, two = Recorded(tmp_path / "one"), Recorded(tmp_path / "two")
+    both_inside = threading.Barrier(2)
+
+    def work(mine: Recorded, theirs: Recorded, left: CrossingRecord) -> None:
+        class Headers(list[tuple[str, str]]):
+            def __iter__(self) -> Iterator[tuple[str, str]]:  # type: ignore[override]
+                if left.end is End.UNFINISHED:
+                    both_inside.wait(LIMIT)
+                    theirs.ended(left, End.ABANDONED)
+                    both_inside.wait(LIMIT)
+                return super().__iter__()
+
+        record = mine.model(0, b"x" * 2000)
+        record.attempts[0].request.headers = Headers([("a", "b")])
+        mine.sink.opened(record, None)
+        mine.sink.asked(record)
+        mine.answered(record, b"fine")
+
+    lefts = [one.tool(7), two.tool(7)]
+    for recorded, left in zip((one, two), lefts, strict=True):
+        recorded.sink.opened(left, None)
+    began = time.monotonic()
+    threads = [threading.Thread(target=work, args=parts) for parts in ((one, two, lefts[1]), (two, one, lefts[0]))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert time.monotonic() - began < 4
+    for recorded in (one, two):
+        recorded.end()
+        found = recorded.recording()
+        assert {crossing.position.key: crossing.end for crossing in found.crossings} == {
+            "model:openai.chat": End.RETURNED,
+            "tool:search": End.ABANDONED,
+        }
+
+
 def test_crossings_in_a_signal_handler_do_not_block(recorded: Recorded) -> None:
     seen: list[CrossingRecord] = []
     ordinals = itertools.count()
@@ -585,6 +624,8 @@ def test_a_disk_that_is_full_stops_the_recording_and_says_so_at_the_end(
             recorded.answered(record, b"fine")
         assert len(recorded.faults) == 1
         assert recorded.sink.lost > 50
+        recorded.sink.packed([ReadingRecord("main", "clock:time.time", "a:1", 0, [1])], [], [])
+        recorded.sink.flush()
         before = len(recorded.frames())
         (mount / "ballast").unlink()
         recorded.sink.opened(recorded.tool(), None)

@@ -241,20 +241,20 @@ ARGV = ["/usr/bin/python", "agent.py", "--name", "é\udcff"]
 
 def test_a_signature_verifies_only_what_was_signed(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    signature = trust.sign(home, "run-1", ARGV, "/work/dir")
+    signature = trust.sign(home, "run-1", ARGV, "/srv/agent")
     assert len(signature) == 64
-    assert trust.verify(home, "run-1", ARGV, "/work/dir", signature)
-    assert trust.sign(home, "run-1", ARGV, "/work/dir") == signature
-    assert not trust.verify(home, "run-2", ARGV, "/work/dir", signature)
-    assert not trust.verify(home, "run-1", [*ARGV, ""], "/work/dir", signature)
-    assert not trust.verify(home, "run-1", ["/usr/bin/pythonagent.py", *ARGV[2:]], "/work/dir", signature)
+    assert trust.verify(home, "run-1", ARGV, "/srv/agent", signature)
+    assert trust.sign(home, "run-1", ARGV, "/srv/agent") == signature
+    assert not trust.verify(home, "run-2", ARGV, "/srv/agent", signature)
+    assert not trust.verify(home, "run-1", [*ARGV, ""], "/srv/agent", signature)
+    assert not trust.verify(home, "run-1", ["/usr/bin/pythonagent.py", *ARGV[2:]], "/srv/agent", signature)
     assert not trust.verify(home, "run-1", ARGV, "/other", signature)
-    assert not trust.verify(home, "run-1", ARGV, "/work/dir", signature[:-1] + ("0" if signature[-1] != "0" else "1"))
-    assert not trust.verify(home, "run-1", ARGV, "/work/dir", "")
-    assert not trust.verify(home, "run-1", ARGV, "/work/dir", "é\ud800")
-    assert not trust.verify(tmp_path / "elsewhere", "run-1", ARGV, "/work/dir", signature)
+    assert not trust.verify(home, "run-1", ARGV, "/srv/agent", signature[:-1] + ("0" if signature[-1] != "0" else "1"))
+    assert not trust.verify(home, "run-1", ARGV, "/srv/agent", "")
+    assert not trust.verify(home, "run-1", ARGV, "/srv/agent", "é\ud800")
+    assert not trust.verify(tmp_path / "elsewhere", "run-1", ARGV, "/srv/agent", signature)
     assert not (tmp_path / "elsewhere").exists()
-    assert trust.sign(tmp_path / "elsewhere", "run-1", ARGV, "/work/dir") != signature
+    assert trust.sign(tmp_path / "elsewhere", "run-1", ARGV, "/srv/agent") != signature
 
 
 def test_the_key_is_this_users_alone(tmp_path: Path) -> None:

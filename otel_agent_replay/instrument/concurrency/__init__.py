@@ -15,6 +15,7 @@ import wrapt
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument.concurrency import (
     anyio_threads,
+    locks,
     ordered,
     pools,
     processes,
@@ -50,7 +51,7 @@ def install(note: Callable[[Note], None] | None = None) -> Callable[[], None]:
     if not _installed:
         patches = Patches()
         _installed.append(patches)
-        for part in (tasks, timers, waits, threads, pools, queues, thread_pools, processes, ordered):
+        for part in (tasks, timers, waits, locks, threads, pools, queues, thread_pools, processes, ordered):
             part.install(patches)
         for module, patch in LATER.items():
             wrapt.register_post_import_hook(partial(_imported, patches, patch, note), module)

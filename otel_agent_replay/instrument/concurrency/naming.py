@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from contextvars import Context
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
+
+from otel_agent_replay.boundary import callers
 
 WRAPPERS = {
     "_wrap_awaitable": "awaitable",
@@ -15,28 +18,8 @@ WRAPPERS = {
 }
 """Coroutines that only carry another one, by qualified name, and the local variable that holds it."""
 
-OUTSIDE_MODULES = frozenset(
-    {
-        "asyncio",
-        "concurrent",
-        "multiprocessing",
-        "logging",
-        "anyio",
-        "opentelemetry",
-        "otel_agent_replay",
-        "debugpy",
-        "pydevd",
-        "_pydevd_bundle",
-        "_pydev_bundle",
-        "sentry_sdk",
-        "langsmith",
-        "posthog",
-        "ddtrace",
-        "tqdm",
-        "grpc",
-    }
-)
-"""Top-level modules whose threads serve the program or watch it: they are no lanes, and belong to no run."""
+UNLANED = frozenset({"asyncio", "concurrent", "multiprocessing", "logging", "anyio", "grpc"})
+"""Top-level modules whose threads serve the program, such as the workers of an executor: they are no lanes."""
 
 
 def of_coroutine(coroutine: Any) -> str:
@@ -97,14 +80,33 @@ def of_thread(thread: threading.Thread) -> str:
 
 
 def serves(thread: threading.Thread) -> bool:
-    """Whether a thread is no lane: the worker of an executor, an exporter, a debugger's."""
+    """Whether a thread is no lane, but the worker of an executor, or the like."""
+    return not UNLANED.isdisjoint(_packages(thread))
+
+
+def outside(thread: threading.Thread) -> bool:
+    """Whether a thread belongs to no run: a debugger's, an exporter's."""
     if getattr(thread, "is_pydev_daemon_thread", False):
         return True
-    if type(thread).__module__.partition(".")[0] in OUTSIDE_MODULES:
-        return True
+    modules = (sys.modules.get(name) for name in _modules(thread))
+    return any(callers.kind_of_module(module) == callers.OUTSIDE or own(module) for module in modules if module)
+
+
+def own(module: ModuleType) -> bool:
+    """Whether a module is ours, and no program of ours."""
+    return module.__name__.startswith("otel_agent_replay.") and callers.kind_of_module(module) != callers.AGENT
+
+
+def _packages(thread: threading.Thread) -> set[str]:
+    return {name.partition(".")[0] for name in _modules(thread)}
+
+
+def _modules(thread: threading.Thread) -> set[str]:
     target = getattr(thread, "_target", None)
     while isinstance(target, functools.partial):
         target = target.func
     owner = getattr(target, "__self__", None)
-    modules = {getattr(target, "__module__", None) or "", type(owner).__module__ if owner is not None else ""}
-    return any(module.partition(".")[0] in OUTSIDE_MODULES for module in modules)
+    names = {type(thread).__module__, getattr(target, "__module__", None) or ""}
+    if owner is not None:
+        names.add(type(owner).__module__)
+    return names - {"threading", ""}

@@ -13,9 +13,8 @@ import itertools
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.lanes import strand
-from otel_agent_replay.boundary.order import ordering
+from otel_agent_replay.boundary.order import monotonic, ordering
 from otel_agent_replay.boundary.stuck import TASKS
 
 if TYPE_CHECKING:
@@ -193,19 +192,41 @@ def _as_completed_concurrent(original: Callable[..., Any]) -> Callable[..., Any]
     def as_completed(fs: Any, timeout: Any = None) -> Iterator[Any]:
         if ordering(strand()) is None:
             yield from original(fs, timeout)
-            return
-        end = None if timeout is None else real.monotonic() + timeout
-        left = list(dict.fromkeys(fs))
-        total = len(left)
-        done = sorted((future for future in left if future.done()), key=_done_stamp)
-        left = [future for future in left if future not in set(done)]
-        done.reverse()
-        while done:
-            yield done.pop()
-        try:
-            yield from original(left, None if end is None else max(0.0, end - real.monotonic()))
-        except TimeoutError as error:
-            unfinished = str(error).partition(" ")[0]
-            raise TimeoutError(f"{unfinished} (of {total}) futures unfinished") from None
+        else:
+            yield from _as_they_come(list(dict.fromkeys(fs)), None if timeout is None else monotonic() + timeout)
 
     return as_completed
+
+
+def _as_they_come(futures: list[Any], end: float | None) -> Iterator[Any]:
+    """What concurrent.futures.as_completed does, in a fixed order and by the clock of timeouts."""
+    total = len(futures)
+    with cf._base._AcquireFutures(futures):  # type: ignore[attr-defined]
+        ended = (cf._base.CANCELLED_AND_NOTIFIED, cf._base.FINISHED)
+        done = sorted((future for future in futures if future._state in ended), key=_done_stamp)
+        left = [future for future in futures if future._state not in ended]
+        waiter = cf._base._create_and_install_waiters(left, cf._base._AS_COMPLETED)  # type: ignore[attr-defined]
+    del futures
+    try:
+        while done or left:
+            if not done:
+                wait = None if end is None else end - monotonic()
+                if wait is not None and wait < 0:
+                    raise TimeoutError(f"{len(left)} (of {total}) futures unfinished")
+                waiter.event.wait(wait)
+                with waiter.lock:
+                    done, waiter.finished_futures = waiter.finished_futures, []
+                    waiter.event.clear()
+            while done:
+                if done[0] in left:
+                    left.remove(done[0])
+                    _forget(done[0], waiter)
+                yield done.pop(0)  # kept by no variable: it may be the last reference to a large result
+    finally:
+        for future in left:
+            _forget(future, waiter)
+
+
+def _forget(future: Any, waiter: Any) -> None:
+    with future._condition:
+        future._waiters.remove(waiter)

@@ -122,7 +122,7 @@ class Item:
                 gate.leave(self.party)
 
 
-def in_lane(lane: Lane, function: Callable[..., Any]) -> Callable[..., Any]:
+def in_lane(lane: Lane | None, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, run in a lane, also where it is run in a context of its own."""
     if isinstance(function, functools.partial) and in_context(function):
         inner = in_lane(lane, function.args[0])
@@ -155,46 +155,27 @@ def install(patches: Patches) -> None:
 def _submit(original: Callable[..., Any]) -> Callable[..., Any]:
     def submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         lane = strand()
-        if lane is None:
-            return original(self, fn, *args, **kwargs)
         gate = ordering(lane)
-        pool = None
-        if gate is None:
-            call: Any = in_lane(lane, fn)
-        else:
-            pool = _pools.get(self)
-            if pool is None:
-                pool = _pools[self] = Pool(self._max_workers)
-            call = Item(gate, lane.spawn("pool", of_function(fn)), fn, pool)
-        if gate is not None and gate.holds:
+        if lane is None or gate is None:
+            # the worker may have been started in a run; what it runs belongs to who submits it
+            return original(self, fn if LANE.get() is None else in_lane(LANE.get(), fn), *args, **kwargs)
+        pool = _pools.get(self)
+        if pool is None:
+            pool = _pools[self] = Pool(self._max_workers)
+        item = Item(gate, lane.spawn("pool", of_function(fn)), fn, pool)
+        if gate.holds:
             gate.here(lane)
-        token = LANE.set(OUTSIDE)  # whether a worker is started depends on which are idle
         try:
-            with gate.lock if gate is not None else _nothing:
-                if pool is not None:
-                    pool.submitted(call)
-            future = original(self, call, *args, **kwargs)
+            with gate.lock:
+                pool.submitted(item)
+            future = original(self, item, *args, **kwargs)
         except BaseException:
-            if pool is not None:
-                call.withdraw()
+            item.withdraw()
             raise
-        finally:
-            LANE.reset(token)
         stamp(future, SUBMITTED)
         return future
 
     return submit
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        """Nothing to guard."""
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to guard."""
-
-
-_nothing = _Nothing()
 
 
 def _item(work: Any) -> Item | None:

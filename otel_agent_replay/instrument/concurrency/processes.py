@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, Lane, strand
 from otel_agent_replay.boundary.order import ordering
-from otel_agent_replay.instrument.concurrency.naming import OUTSIDE_MODULES, of_function
+from otel_agent_replay.instrument.concurrency.naming import UNLANED, of_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def _name(process: Any) -> str:
 
 def _serves(process: Any) -> bool:
     module = getattr(getattr(process, "_target", None), "__module__", None) or ""
-    return module.partition(".")[0] in OUTSIDE_MODULES
+    return module.partition(".")[0] in UNLANED
 
 
 def _start(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,9 +7,9 @@ import queue
 import sys
 from typing import TYPE_CHECKING, Any
 
+from otel_agent_replay.boundary import callers
 from otel_agent_replay.boundary.lanes import strand
 from otel_agent_replay.boundary.order import QUEUE, ordering
-from otel_agent_replay.instrument.concurrency.naming import OUTSIDE_MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ def _put(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_program() -> bool:
-    """Whether it is not the queue of a log handler or a library that watches the program."""
+    """Whether it is not the queue of a log handler or of a library that watches the program."""
     frame = sys._getframe(2)
     if frame.f_globals.get("__name__") == "queue" and frame.f_back is not None:
         frame = frame.f_back  # put_nowait
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] not in OUTSIDE_MODULES
+    return callers.kind_of(frame) <= callers.DISPATCH

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, strand
 from otel_agent_replay.boundary.order import BEGIN, Delivery, ordering
 from otel_agent_replay.boundary.parties import Party
-from otel_agent_replay.instrument.concurrency.naming import of_thread, serves
+from otel_agent_replay.instrument.concurrency.naming import of_thread, outside, serves
 from otel_agent_replay.instrument.concurrency.waits import begin, block, debugged
 
 if TYPE_CHECKING:
@@ -45,16 +45,20 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
         if parent is None or not getattr(self, "_initialized", False) or self._started.is_set():  # type: ignore[attr-defined]
             original(self)
             return
-        gate = ordering(parent)
-        if parent is OUTSIDE or gate is None or serves(self):
-            _start_in(original, self, OUTSIDE if parent is OUTSIDE or gate is not None else parent)
+        gate = ordering(parent) if parent is not OUTSIDE else None
+        if parent is OUTSIDE or outside(self):
+            _start_in(original, self, OUTSIDE)
+        elif serves(self):
+            _start_in(original, self, None)
+        elif gate is None:
+            _start_in(original, self, parent)
         else:
             _start_lane(original, self, gate, parent.spawn("thread", of_thread(self)))
 
     return start
 
 
-def _start_in(original: Callable[..., Any], thread: Any, lane: Lane) -> None:
+def _start_in(original: Callable[..., Any], thread: Any, lane: Lane | None) -> None:
     """Start a thread that is no lane of its own."""
     run = thread.run
 

@@ -6,6 +6,7 @@ with a timeout is a timer: recording, its end has a place in the order; replayin
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 from threading import get_ident
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary.completions import NEVER, State, WaitTurn
 from otel_agent_replay.boundary.lanes import strand
-from otel_agent_replay.boundary.order import TIMEOUT, Delivery, ordering
+from otel_agent_replay.boundary.order import TIMEOUT, Delivery, monotonic, ordering
 from otel_agent_replay.boundary.parties import THREADS
 from otel_agent_replay.boundary.stall import in_debugger
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def install(patches: Patches) -> None:
-    """Patch threading.Condition."""
+    """Patch threading.Condition, and the clock of what waits for it again and again until a deadline."""
     patches.put(threading.Condition, "wait", _wait)
+    patches.same(threading, "_time", monotonic)
+    patches.same(queue, "time", monotonic)
 
 
 def block(gate: Delivery, lane: Lane, turn: WaitTurn, timeout: float | None) -> bool:
@@ -37,6 +40,7 @@ def block(gate: Delivery, lane: Lane, turn: WaitTurn, timeout: float | None) -> 
     party = gate.here(lane)
     turn.party = party
     if timeout is not None:
+        turn.when = monotonic() + timeout
         gate.expect(turn)
     gate.settle(party)
     try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import context
-
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.instrument import genai, wire
@@ -41,8 +39,6 @@ def _describe(name: str) -> Callable[..., Call | Refused | None]:
     def describe(client: Any, request: Any, **_: object) -> Call | Refused | None:
         url = request.url
         host = url.host.lower()
-        if context.get_value("suppress_instrumentation") or context.get_value("suppress_http_instrumentation"):
-            return None
         if is_telemetry(host, url.path):
             return _refused(name) if _replaying() else None
         if _in_process(client, url):

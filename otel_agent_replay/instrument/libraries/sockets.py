@@ -59,6 +59,8 @@ def install() -> Callable[[], None]:
 def _put(patches: Patches) -> None:
     for name in ("connect", "connect_ex", "sendto", "sendmsg"):
         patches.put(socket.socket, name, _method(getattr(socket.socket, name)))
+    for name in ("send", "sendall"):
+        patches.put(socket.socket, name, _sending(getattr(socket.socket, name)))
     for name in LOOKUPS:
         original = getattr(socket, name)
         if name == "getaddrinfo":
@@ -114,6 +116,23 @@ def _method(original: Callable[..., Any]) -> Callable[..., Any]:
 
     like(leave, original, "socket")
     return leave
+
+
+def _sending(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A connection that was there before a replay began, or that its code was handed."""
+
+    def send(self: socket.socket, *args: Any) -> Any:
+        lane = lanes.current()
+        if (guard.is_closed() or (lane is not None and lane.session.replaying)) and self.family in _INTERNET:
+            try:
+                address = self.getpeername()
+            except OSError:  # it is no connection (any more), and says so itself
+                return original(self, *args)
+            _leaving(self, address, caller(), datagram=False)
+        return original(self, *args)
+
+    like(send, original, "socket")
+    return send
 
 
 def _getaddrinfo(original: Callable[..., Any]) -> Callable[..., Any]:

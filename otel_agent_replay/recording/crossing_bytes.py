@@ -1,0 +1,87 @@
+"""A crossing's frame, straight to bytes: this is done twice for every call that a program makes.
+
+It gives what `encode(crossing_frame(…))` gives, fields in another order, in a third of the time. A test holds the
+two to each other.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.recording import layout, names, wire
+from otel_agent_replay.recording.frames import crossing_span_kind
+from otel_agent_replay.recording.layout import FRAME_FIELDS, HEX_TAGS, NUMBER_TAGS, TEXT_TAGS
+from otel_agent_replay.recording.names import FrameKind
+from otel_agent_replay.recording.values import End
+
+if TYPE_CHECKING:
+    from otel_agent_replay.recording.values import CrossingRecord, Kind, RunRecord
+
+_START, _WHOLE = FrameKind.CROSSING_START.value, FrameKind.CROSSING.value
+_RAISED = End.RAISED
+_FAILED = wire.status(failed=True)
+_BEGUN = Struct(">2sQ")
+_BEGAN = Struct("<BQ")
+_ENDED = Struct("<BQBQ")
+_ORDINAL, _SEQ = NUMBER_TAGS[names.ORDINAL], NUMBER_TAGS[names.SEQ]
+_PAYLOAD, _DIGEST = TEXT_TAGS[names.PAYLOAD], HEX_TAGS[names.PAYLOAD_DIGEST]
+_OURS = frozenset(name for name in vars(names).values() if isinstance(name, str) and name.startswith("agent_replay."))
+_MOST = 1024
+
+_fixed: dict[tuple[int, int, str, str, Kind, bool], bytes] = {}
+"""What the frames of one boundary in one lane have in common."""
+
+
+def crossing_bytes(run: RunRecord, record: CrossingRecord, payload: bytes, *, whole: bool) -> list[bytes]:
+    """The bytes of a crossing's frame, CROSSING where `whole`, else CROSSING_START. `payload` is UTF-8."""
+    position = record.position
+    same = (run.trace_id, run.span_id, position.lane, position.key, record.kind, whole)
+    parts = [
+        _fixed.get(same) or _fix(*same),
+        _BEGUN.pack(b"\x12\x08", record.span_id),
+        _ORDINAL,
+        wire.varint(position.ordinal),
+    ]
+    if record.parent_span_id != run.span_id:
+        parts.append(_BEGUN.pack(b"\x22\x08", record.parent_span_id))
+    if whole:
+        _append_end(parts, record)
+        parts += (_DIGEST, blake2b(payload, digest_size=8).digest())
+    else:
+        parts.append(_BEGAN.pack(0x39, record.started_ns))
+    parts += (_PAYLOAD, wire.varint(len(payload)), payload)
+    return layout.delimited(parts)
+
+
+def _append_end(parts: list[bytes], record: CrossingRecord) -> None:
+    parts.append(_ENDED.pack(0x39, record.started_ns, 0x41, record.ended_ns))
+    if record.name != record.position.key:
+        called = record.name.encode("utf-8", "replace")
+        parts += (b"\x2a", wire.varint(len(called)), called)
+    layout.append(parts, names.END, record.end.value)
+    if record.seq is not None:
+        parts += (_SEQ, wire.varint(record.seq))
+    if record.end is _RAISED:
+        parts.append(_FAILED)
+    for name, value in record.attributes.items():
+        if name not in _OURS:
+            layout.append(parts, name, value)
+
+
+def _fix(trace_id: int, run_span: int, lane: str, key: str, kind: Kind, whole: bool) -> bytes:  # noqa: FBT001 (a key)
+    parts = [
+        wire.head(trace_id, 0, 0, "", 3 if crossing_span_kind(kind) == 3 else 0, 0, 0),
+        FRAME_FIELDS[_WHOLE if whole else _START],
+        HEX_TAGS[names.RUN_SPAN],
+        run_span.to_bytes(8, "big"),
+    ]
+    layout.append(parts, names.SCHEMA, names.SCHEMA_VERSION)
+    layout.append(parts, names.LANE, lane)
+    layout.append(parts, names.KEY, key)
+    layout.append(parts, names.KIND, kind.value)
+    if len(_fixed) >= _MOST:
+        _fixed.clear()
+    made = _fixed[trace_id, run_span, lane, key, kind, whole] = b"".join(parts)
+    return made

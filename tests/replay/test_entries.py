@@ -1,0 +1,163 @@
+"""Runs that begin inside a process: functions marked as runs, requests that are served."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import httpx2
+import pytest
+
+BIN = __import__("pathlib").Path(sys.executable).parent
+
+FUNCTIONS = '''
+import concurrent.futures, os, time, uuid
+import openai
+from otel_agent_replay import outcome, run
+
+STARTED = time.time()
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+
+@run("answer")
+def answer(question, *, style):
+    content = f"{question} {style} {uuid.uuid4()} {STARTED}"
+    reply = model.chat.completions.create(model="m1", messages=[{"role": "user", "content": content}])
+    outcome(text=reply.choices[0].message.content)
+    return reply.choices[0].message.content
+
+if __name__ == "__main__":
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(answer, f"question {n}", style="short") for n in range(3)]
+        for future in futures:
+            print(future.result())
+'''
+
+APPLICATION = '''
+import os, time, uuid
+import openai
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+STARTED = time.time()
+model = openai.AsyncOpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+
+async def ask(request):
+    asked = await request.json()
+    content = f"{asked['question']} {uuid.uuid4()} {STARTED}"
+    reply = await model.chat.completions.create(model="m1", messages=[{"role": "user", "content": content}])
+    return JSONResponse({"answer": reply.choices[0].message.content, "at": time.time()})
+
+app = Starlette(routes=[Route("/ask", ask, methods=["POST"])])
+'''
+
+FLASK = '''
+import os, time, uuid
+import openai
+from flask import Flask, request
+
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+app = Flask(__name__)
+
+@app.post("/ask")
+def ask():
+    content = f"{request.get_json()['question']} {uuid.uuid4()}"
+    reply = model.chat.completions.create(model="m1", messages=[{"role": "user", "content": content}])
+    return {"answer": reply.choices[0].message.content, "at": time.time()}
+
+if __name__ == "__main__":
+    from wsgiref.simple_server import make_server
+    make_server("127.0.0.1", int(os.environ["PORT"]), app).serve_forever()
+'''
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_functions_are_runs_of_their_own_and_are_called_again(model_bench) -> None:
+    out = model_bench.record(FUNCTIONS)
+    runs = [run for run in model_bench.runs() if run["name"] == "answer"]
+    assert len(runs) == 3
+    assert len({run["trace_id"] for run in runs}) == 3
+    assert [run["crossings"] for run in runs] == [1, 1, 1]
+    for run in runs:
+        again = model_bench.replay(run=run["run_id"])
+        assert again.code == 0, again.err
+        declared = again.report["outcome"]["declared"]
+        assert declared["text"] in out
+
+
+def test_the_process_that_ran_them_is_replayed_whole(model_bench) -> None:
+    out = model_bench.record(FUNCTIONS)
+    process = next(run for run in model_bench.runs() if run["name"] == "program.py")
+    again = model_bench.replay(run=process["run_id"])
+    assert (again.code, again.out) == (0, out), again.err
+
+
+def serve(bench, command: list[str], port: int) -> subprocess.Popen:
+    server = subprocess.Popen(command, env=bench.env | {"PORT": str(port)}, cwd=bench.folder, stderr=subprocess.PIPE)
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return server
+        assert server.poll() is None, server.stderr.read().decode()
+        time.sleep(0.05)
+    raise AssertionError("the server did not start")
+
+
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_requests_are_runs_and_are_served_again(model_bench, kind: str) -> None:
+    model_bench.write(APPLICATION if kind == "asgi" else FLASK, "service.py")
+    port = free_port()
+    uvicorn = ["-m", "uvicorn", "service:app", "--port", str(port), "--log-level", "warning"]
+    command = [str(BIN / "opentelemetry-instrument"), sys.executable, *(uvicorn if kind == "asgi" else ["service.py"])]
+    server = serve(model_bench, command, port)
+    try:
+        answers = []
+        for n in range(2):
+            headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"} if n else {}
+            asked = {"question": f"question {n}"}
+            reply = httpx2.post(f"http://127.0.0.1:{port}/ask", json=asked, headers=headers, timeout=30)
+            answers.append(reply.text)
+    finally:
+        server.terminate()
+        server.wait(30)
+        server.stderr.close()
+    runs = [run for run in model_bench.runs() if run["name"] == "POST /ask"]
+    assert len(runs) == 2
+    assert len({run["trace_id"] for run in runs}) == 2
+    assert TRACE in {run["trace_id"] for run in runs}
+    for run in runs:
+        again = model_bench.replay(run=run["run_id"])
+        assert again.code == 0, again.err
+        response = again.report["outcome"]["declared"]["response"]
+        assert response["status"] == 200
+        assert json.loads(response["text"]) in [json.loads(answer) for answer in answers]
+
+
+def test_a_changed_application_answers_something_else(model_bench) -> None:
+    model_bench.write(APPLICATION, "service.py")
+    port = free_port()
+    uvicorn = ["-m", "uvicorn", "service:app", "--port", str(port), "--log-level", "warning"]
+    server = serve(model_bench, [str(BIN / "opentelemetry-instrument"), sys.executable, *uvicorn], port)
+    try:
+        httpx2.post(f"http://127.0.0.1:{port}/ask", json={"question": "what"}, timeout=30).raise_for_status()
+    finally:
+        server.terminate()
+        server.wait(30)
+        server.stderr.close()
+    run = next(run for run in model_bench.runs() if run["name"] == "POST /ask")
+    model_bench.write(APPLICATION.replace('"answer":', '"reply":'), "service.py")
+    assert model_bench.replay(run=run["run_id"]).code == 1
+    model_bench.write(APPLICATION.replace("asked['question']", "asked['question'].upper()"), "service.py")
+    again = model_bench.replay(run=run["run_id"])
+    assert again.code == 125
+    assert again.report["divergences"][0]["kind"] == "diverged"
