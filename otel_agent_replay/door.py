@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -313,6 +314,8 @@ class Run:
     def __call__(self, function: F) -> F:
         """Mark a function or coroutine function: each call of it is a run, with its arguments as its input."""
         where: dict[str, Any] = {"kind": "function", "module": function.__module__, "qualname": function.__qualname__}
+        if function.__module__ == "__main__":
+            where["file"] = str(getattr(sys.modules["__main__"], "__file__", ""))
 
         def entry(args: tuple[object, ...], kwargs: dict[str, object]) -> dict[str, Any]:
             return {**where, "input": codec.encode({"args": list(args), "kwargs": kwargs}, strict=False)}

@@ -14,7 +14,7 @@ from otel_agent_replay.assembly.answers import Answers
 from otel_agent_replay.assembly.ending import Ending
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.boundary import lanes, real, runs
-from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, DivergenceError
+from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, AgentReplayError, DivergenceError
 from otel_agent_replay.replay import expectation
 from otel_agent_replay.replay.report import report
 
@@ -83,6 +83,16 @@ def _stop(child: Child) -> NoReturn:
         child.ending.raised(DivergenceError(divergences[-1]))
     child.ending.tell()
     os._exit(EXIT_CANNOT_JUDGE)
+
+
+def refuse(error: AgentReplayError) -> NoReturn:
+    """The entry cannot be called: say so, and end without a report."""
+    replayed = current()
+    if replayed is not None:
+        replayed.ending.forget()
+    sys.stderr.write(f"agent-replay: {error}\n")
+    sys.stderr.flush()
+    os._exit(error.exit_code)
 
 
 def _take(handover: Handover) -> bool:

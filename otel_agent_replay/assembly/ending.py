@@ -60,6 +60,10 @@ class Ending:
             self._told = True
         self._ended(self.outcome())
 
+    def forget(self) -> None:
+        """Tell nobody."""
+        self._told = True
+
     def outcome(self) -> dict[str, Json]:
         """What is known of the end, so far."""
         outcome: dict[str, Json] = {"exit_status": self._status}

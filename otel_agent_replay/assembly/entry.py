@@ -14,17 +14,21 @@ import io
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.assembly import child
 from otel_agent_replay.boundary import lanes
-from otel_agent_replay.errors import CannotStart
+from otel_agent_replay.errors import AgentReplayError, CannotStart
 from otel_agent_replay.instrument.serving import Response
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import Json, RunRecord
 
-IMPORTED_AS = "__agent_replay__"
-"""Name that a script is run under to get at its functions: its ``if __name__ == "__main__"`` part is not run."""
+if TYPE_CHECKING:
+    from otel_agent_replay.boundary.lanes import Lane
+
+IMPORTED_AS = "__mp_main__"
+"""Name that a script is run under to get at its functions, as `multiprocessing` does: its
+``if __name__ == "__main__"`` part is not run."""
 
 
 def main() -> None:
@@ -41,11 +45,10 @@ def main() -> None:
     if kind == "function":
         target = _attribute(_place(run.entry, "qualname"), str(run.entry["qualname"]))
         lanes.set_process_root(session.root)
-        _call(inspect.unwrap(target), run)
+        _call(inspect.unwrap(target), run, session.root)
     elif kind == "asgi":
         application = _application(run.entry)
-        declared = asyncio.run(_request(application, run, lambda: lanes.set_process_root(session.root)))
-        session.declare(declared)
+        session.declare(asyncio.run(_request(application, run, session.root)))
     elif kind == "wsgi":
         application = _application(run.entry)
         lanes.set_process_root(session.root)
@@ -54,15 +57,16 @@ def main() -> None:
         raise CannotStart(f"A run of kind {kind} has no entry of its own; replay the process that it ran in.")
 
 
-def _call(function: Any, run: RunRecord) -> None:
+def _call(function: Any, run: RunRecord, root: Lane) -> None:
     allowed = codec.allowed_from(function)
     given: Any = codec.decode(run.entry.get("input"), dict(allowed))
     result = function(*given["args"], **given["kwargs"])
     if inspect.iscoroutine(result):
-        asyncio.run(_awaited(result))
+        asyncio.run(_awaited(result, root))
 
 
-async def _awaited(result: Any) -> object:
+async def _awaited(result: Any, root: Lane) -> object:
+    lanes.LANE.set(root)  # the recorded run's own lane, not one of a task of ours
     return await result
 
 
@@ -96,7 +100,7 @@ def _attribute(place: dict[str, Json], path: str) -> Any:
     return found
 
 
-async def _request(application: Any, run: RunRecord, begin: Any) -> dict[str, Json]:
+async def _request(application: Any, run: RunRecord, root: Lane) -> dict[str, Json]:
     """Start the application up as a server does, then call it with the recorded request."""
     from otel_agent_replay.instrument.libraries import asgi  # noqa: PLC0415 (only for such runs)
 
@@ -104,7 +108,8 @@ async def _request(application: Any, run: RunRecord, begin: Any) -> dict[str, Js
     scope = {name: codec.decode(value, {}) for name, value in recorded.items() if name != "headers"}
     scope["headers"] = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in recorded["headers"]]
     async with _Lifespan(application) as state:
-        begin()
+        lanes.set_process_root(root)
+        lanes.LANE.set(root)
         response = Response()
         scope["state"] = dict(state)
         token = asgi.SERVING.set(True)
@@ -186,4 +191,7 @@ def _wsgi(application: Any, run: RunRecord) -> dict[str, Json]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except AgentReplayError as refusal:
+        child.refuse(refusal)

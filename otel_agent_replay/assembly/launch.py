@@ -151,15 +151,15 @@ def _result(run: RunRecord, handover: Handover, status: int, expected: Sequence[
     if path.exists():
         written = json.loads(path.read_text("utf-8"))
         return Replayed(written["report"]["exit_code"], written["report"], written["lines"])
+    if status == EXIT_CANNOT_JUDGE:
+        return _unjudged(run, status, "the replay could not begin")
     if not Path(handover.taken).exists():
-        if status == EXIT_CANNOT_JUDGE:
-            return _unjudged(run, status, "the replay could not be set up", [])
-        return _unjudged(run, status, "the command started no Python that could be replayed", [])
-    how = f"killed by signal {-status}" if status < 0 else f"ended with {status}"
-    return _unjudged(run, status, f"the program was {how} before it could report", [])
+        return _unjudged(run, status, "the command started no Python that could be replayed")
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
+    return _unjudged(run, status, f"the program {how} before it could report")
 
 
-def _unjudged(run: RunRecord, status: int, why: str, lines: list[str]) -> Replayed:
+def _unjudged(run: RunRecord, status: int, why: str) -> Replayed:
     report: dict[str, Json] = {
         "run_id": run.run_id,
         "trace_id": f"{run.trace_id:032x}",
@@ -169,7 +169,7 @@ def _unjudged(run: RunRecord, status: int, why: str, lines: list[str]) -> Replay
         "divergences": [],
         "outcome": {"exit_status": status},
     }
-    return Replayed(EXIT_CANNOT_JUDGE, report, [*lines, f"{run.run_id}: {why}"])
+    return Replayed(EXIT_CANNOT_JUDGE, report, [f"{run.run_id}: {why}"])
 
 
 def _run_of(path: Path, run_id: str) -> RunRecord:

@@ -1,5 +1,7 @@
 """Completions that wait for their turn: a call that came back, a timer that fired, a wait that timed out."""
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio
@@ -255,4 +257,4 @@ class WaitTurn(Completion):
 
     def acquire(self, timeout: float = -1) -> bool:
         """Block until woken; False where `timeout` seconds have passed first."""
-        return self._turnstile.acquire(True, timeout)
+        return self._turnstile.acquire(timeout=timeout)

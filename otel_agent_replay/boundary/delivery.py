@@ -1,5 +1,6 @@
-"""What recording and replaying have in common: one completion is delivered, and the next one only when
-everything that it woke has settled.
+"""What recording and replaying have in common.
+
+One completion is delivered, and the next one only when everything that it woke has settled.
 
     arrive      a completion is there
     grant       its turn has come: whoever waits for it is woken, and busy from now on
@@ -8,6 +9,8 @@ everything that it woke has settled.
 
 All state is guarded by `lock`, which is re-entrant: a signal handler or a finaliser may come back here.
 """
+
+# ruff: noqa: SLF001 (it looks into what it patches)
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ Time is that which the waited-for thread has run, as the operating system tells:
 costs nothing, so a loaded machine changes no order.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

@@ -9,6 +9,8 @@ While the program reacts to a completion its loop does not look at the world: wh
 change, say, which of two cancelled tasks is the first to notice. Such passes need no system call either.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

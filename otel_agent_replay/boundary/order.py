@@ -4,6 +4,8 @@
 the patches of the clock. Keys of completions that are no crossings stand here.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Replaying the order: each completion is delivered in its recorded place, once what the previous one woke
-has settled. Nothing here waits for time to pass.
+"""Replaying the order: each completion is delivered in its recorded place.
+
+That is, once what the previous one woke has settled. Nothing here waits for time to pass.
 
 What the recording does not know is delivered as soon as everything has settled, ahead of what is recorded:
 its lane is on its way to a recorded place. An unknown timeout comes last, when nothing else can progress.
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import real, stall
 from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.loops import Ready
 from otel_agent_replay.boundary.parties import UNBORN
 from otel_agent_replay.boundary.stuck import incomplete
 from otel_agent_replay.errors import DivergenceError

@@ -8,6 +8,8 @@ sampler gave that up meanwhile. Whatever must not be mistaken asks for more look
 While a thread stands in a debugger it is not blocked, however long that lasts.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import os
@@ -76,7 +78,7 @@ class Look:
 
     def _threads(self) -> list[int]:
         try:
-            return [int(name) for name in os.listdir(_TASKS)]
+            return [int(path.name) for path in _TASKS.iterdir()]
         except OSError:
             return []
 
@@ -84,16 +86,26 @@ class Look:
 def _read(native: int) -> tuple[str, int]:
     """State letter of a thread, and nanoseconds that it has run; a thread that is gone sleeps for good."""
     try:
-        with open(f"/proc/self/task/{native}/stat", "rb", 0) as file:
-            state = chr(file.read(200).rpartition(b")")[2][1])
-        with open(f"/proc/self/task/{native}/schedstat", "rb", 0) as file:
-            return state, int(file.read(60).split()[0])
+        state = chr(_content(f"/proc/self/task/{native}/stat").rpartition(b")")[2][1])
+        return state, int(_content(f"/proc/self/task/{native}/schedstat").split()[0])
     except (OSError, IndexError, ValueError):
         return "S", 0
 
 
+def _content(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 400)
+    finally:
+        os.close(file)
+
+
 class _Sampler:
     def __init__(self) -> None:
+        self.forked()
+
+    def forked(self) -> None:
+        """Begin anew: in a forked child the sampler's thread is not there."""
         self.lock = allocate_lock()
         self.gates: set[Delivery] = set()
         self.awake = allocate_lock()
@@ -159,14 +171,8 @@ def threads() -> int:
     return len(sys._current_frames()) - _sampler.running
 
 
-def forked() -> None:
-    """This is a forked child: the sampler's thread is not here."""
-    global _sampler
-    _sampler = _Sampler()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forked)
+    os.register_at_fork(after_in_child=_sampler.forked)
 
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -10,6 +9,7 @@ from otel_agent_replay.boundary import stall
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable, Iterator
 
     from otel_agent_replay.boundary.completions import Completion

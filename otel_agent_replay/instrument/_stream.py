@@ -175,11 +175,11 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
         tap.ended()
 
     def close(self) -> None:
-        token = self._self_tap.away(blocks=True)
+        token = self._self_tap.away(blocks=False)
         try:
             self.__wrapped__.close()
         finally:
-            self._self_tap.back(token, blocks=True)
+            self._self_tap.back(token, blocks=False)
             self._self_tap.finish(End.ABANDONED)
 
     def __del__(self) -> None:

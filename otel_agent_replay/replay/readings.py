@@ -36,6 +36,7 @@ class Readings:
         self._run_id = recording.run.run_id
         self._values: dict[tuple[str, str, str], dict[int, Json]] = {}
         self._credentials: dict[str, bool] = {}
+        self._importers: dict[tuple[str, str], str] = {}
         sites: dict[str, list[str]] = {}
         for reading in recording.readings:
             if reading.source == CREDENTIAL:
@@ -43,6 +44,7 @@ class Readings:
                 continue
             values = self._values.setdefault((reading.lane, reading.source, reading.site), {})
             values.update(enumerate(reading.values, reading.first))
+            self._importers[reading.source, reading.site] = reading.lane
             known = sites.setdefault(reading.source, [])
             if reading.site not in known:
                 known.append(reading.site)
@@ -63,10 +65,10 @@ class Readings:
         """
         site = site_of(frame)
         recorded = self._sites.resolve(source, site)
-        if recorded is not None and path is not None:
-            values = self._values.get((path, source, recorded))
+        if recorded is not None:
+            key = (self._lane_of(path, source, recorded), source, recorded)
+            values = self._values.get(key)
             if values is not None:
-                key = (path, source, recorded)
                 number = self._asked.get(key, 0)
                 if number in values:
                     self._asked[key] = number + 1
@@ -77,6 +79,12 @@ class Readings:
         number = self._new.get(key, 0)
         self._new[key] = number + 1
         return self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
+
+    def _lane_of(self, path: str | None, source: str, site: str) -> str:
+        """The lane that recorded this site: for a module's own code any, since it runs once, wherever it is imported."""
+        if (path or "", source, site) in self._values or ":<module>:" not in site.partition("^")[0]:
+            return path or ""
+        return self._importers.get((source, site), path or "")
 
     def slept(self, seconds: float) -> None:
         """Let the virtual clock pass over a sleep that took no time."""

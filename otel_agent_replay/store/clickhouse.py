@@ -96,6 +96,8 @@ class Engine:
     def use_database(self, *, create: bool) -> None:
         """Make `database` current, for every later statement."""
         if create:
+            if not self.embedded:
+                self._client.database = None  # a server refuses every statement in a database that is not there yet
             self.command(f"CREATE DATABASE IF NOT EXISTS `{self.database.replace('`', '')}`")
         self._client.database = self.database
 

@@ -87,6 +87,8 @@ def opened(place: Place) -> Iterator[Runs]:
 
 
 def _open(place: Place, spool: Spool, runs: Runs) -> None:
+    if is_embedded(place.dsn) and not embedded_path(place.dsn).exists() and not spool.files():
+        return  # nothing was ever recorded: no store is made only to say so
     runs.engine = Engine(place.dsn)
     schema.require(runs.engine)
     if not is_embedded(place.dsn):

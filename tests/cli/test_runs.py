@@ -145,6 +145,7 @@ def test_no_runs(home, engine):
     assert home.json("runs", engine=engine) == []
     done = home.command("runs", engine=engine)
     assert (done.returncode, done.stdout) == (0, f"No runs in {home.path}.\n")
+    assert not home.path.exists()
 
 
 def test_a_limit_says_what_it_leaves_out(home, engine):

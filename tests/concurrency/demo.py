@@ -12,7 +12,7 @@ import threading
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-from tiny import atool, sleep, stream, tool
+from tests.concurrency.tiny import atool, sleep, stream, tool
 
 
 def identical() -> Any:

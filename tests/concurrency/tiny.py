@@ -1,20 +1,10 @@
-"""A session as small as can be, for tests of lanes and order: it records into lists and answers from them.
-
-    python tiny.py record TAPE PART...        runs parts of the demo, writes the tape
-    python tiny.py replay TAPE PART...        runs them again, answering from the tape
-
-Both print one line of JSON: what the program decided, and what the session has to say.
-"""
+"""A session as small as can be, for tests of lanes and order: it records into lists and answers from them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 from otel_agent_replay.boundary import lanes, real
@@ -201,39 +191,3 @@ def sleep(seconds: float) -> None:
         real.sleep(seconds)
     if turn is not None:
         turn.wait()
-
-
-def main() -> None:
-    from otel_agent_replay.instrument import concurrency
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    import demo
-
-    mode, tape, *parts = sys.argv[1:]
-    session: Any = Replayer(json.loads(Path(tape).read_text())) if mode == "replay" else Recorder(strict=mode == "record")
-    concurrency.install()
-    lanes.set_process_root(session.root)
-    began = time.monotonic()
-    result: dict[str, Any] = {"decisions": {}}
-    try:
-        for part in parts:
-            result["decisions"][part] = getattr(demo, part)()
-    except BaseException as error:
-        result["error"] = f"{type(error).__name__}: {error}"
-    session.order.finish()
-    result["seconds"] = round(time.monotonic() - began, 4)
-    if mode == "replay":
-        asked = session.asked
-        result["skipped"] = len(session.order.skipped)
-        result["unasked"] = sorted(str(where) for where in session.crossings if where not in asked)
-        result["new"] = session.new
-    else:
-        result["notes"] = session.notes
-        result["lanes"] = len({c["lane"] for c in session.crossings})
-        Path(tape).write_text(json.dumps(session.tape()))
-    lanes.set_process_root(None)
-    print(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

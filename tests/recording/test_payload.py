@@ -204,7 +204,7 @@ def chat(turns: int, size: int, *, long_headers: bool):
         yield dataclasses.replace(record, attempts=[attempt], end=End.RETURNED)
 
 
-@pytest.mark.parametrize(("size", "long_headers", "most"), [(1000, False, 700), (1000, True, 850), (8000, True, 850)])
+@pytest.mark.parametrize(("size", "long_headers", "most"), [(1000, False, 730), (1000, True, 850), (8000, True, 850)])
 def test_what_stands_beside_the_content_of_a_chat_is_small_and_does_not_grow(size, long_headers, most):
     turns = 150
     sink = Sink()

@@ -1,5 +1,7 @@
 """anyio: its worker threads run items that are lanes; its scopes cancel their tasks in a fixed order."""
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio
@@ -54,13 +56,13 @@ def _run_sync(original: Any) -> Any:
 
 
 def _scope(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if ordering(strand()) is not None:
             self._tasks = OrderedSet(self._tasks)
             self._child_scopes = OrderedSet(self._child_scopes)
 
-    return __init__
+    return init
 
 
 def _put(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,8 @@ and `threading.RLock()` while it is recorded or replayed is handed on in the ord
 that waits for it is seen to wait. Locks of the standard library, and those made outside of a run, are plain.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import sys

@@ -5,13 +5,15 @@ several tasks hands them out, or cancels them, in another order each time. They 
 were spawned, concurrent Futures that are done by when they were done.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures as cf
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_agent_replay.boundary.lanes import strand
 from otel_agent_replay.boundary.order import monotonic, ordering
@@ -29,6 +31,7 @@ SUBMITTED = "_otel_agent_replay_submitted"
 DONE = "_otel_agent_replay_done"
 """On a concurrent Future: how-manyth it was done."""
 
+_base: Any = cf._base
 _stamps = itertools.count()
 
 
@@ -48,9 +51,9 @@ class OrderedSet(set[T]):
             self._order[member] = None
         super().add(member)
 
-    def discard(self, member: T) -> None:
-        self._order.pop(member, None)
-        super().discard(member)
+    def discard(self, member: object) -> None:
+        self._order.pop(cast("T", member), None)
+        super().discard(cast("T", member))
 
     def remove(self, member: T) -> None:
         super().remove(member)
@@ -75,8 +78,8 @@ def install(patches: Patches) -> None:
         (asyncio.tasks, "wait", _wait),
         (asyncio.tasks, "as_completed", _as_completed),
         (asyncio.tasks, "all_tasks", _all_tasks),
-        (cf._base, "wait", _wait_concurrent),
-        (cf._base, "as_completed", _as_completed_concurrent),
+        (_base, "wait", _wait_concurrent),
+        (_base, "as_completed", _as_completed_concurrent),
     ):
         patches.put(owner, name, make)
         public = asyncio if owner is asyncio.tasks else cf
@@ -95,7 +98,12 @@ def _sorted(futures: Iterable[Any], given: Any) -> list[Any]:
 
 
 def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
-    async def wait(fs: Any, *, timeout: Any = None, return_when: Any = asyncio.ALL_COMPLETED) -> Any:
+    async def wait(
+        fs: Any,
+        *,
+        timeout: Any = None,  # noqa: ASYNC109 (asyncio's own signature)
+        return_when: Any = asyncio.ALL_COMPLETED,
+    ) -> Any:
         if ordering(strand()) is None:
             return await original(fs, timeout=timeout, return_when=return_when)
         given = list(fs) if not isinstance(fs, asyncio.Future) and hasattr(fs, "__iter__") else fs
@@ -148,8 +156,10 @@ def _spawned(fs: Iterable[Any]) -> list[Any]:
 
 
 class _ReadyInOrder:
-    """Around code that adds a callback to each of several futures: those that are done already have it called
-    in the order of the futures."""
+    """Around code that adds a callback to each of several futures.
+
+    Those that are done already have it called in the order of the futures.
+    """
 
     def __init__(self, futures: list[Any]) -> None:
         self._done = {id(future): place for place, future in enumerate(futures) if future.done()}
@@ -183,7 +193,7 @@ def _wait_concurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(fs, timeout, return_when)
         done, not_done = original(fs, timeout, return_when)
         left = sorted(not_done, key=lambda future: getattr(future, SUBMITTED, -1))
-        return cf._base.DoneAndNotDoneFutures(OrderedSet(sorted(done, key=_done_stamp)), OrderedSet(left))
+        return _base.DoneAndNotDoneFutures(OrderedSet(sorted(done, key=_done_stamp)), OrderedSet(left))
 
     return wait
 
@@ -201,11 +211,11 @@ def _as_completed_concurrent(original: Callable[..., Any]) -> Callable[..., Any]
 def _as_they_come(futures: list[Any], end: float | None) -> Iterator[Any]:
     """What concurrent.futures.as_completed does, in a fixed order and by the clock of timeouts."""
     total = len(futures)
-    with cf._base._AcquireFutures(futures):  # type: ignore[attr-defined]
-        ended = (cf._base.CANCELLED_AND_NOTIFIED, cf._base.FINISHED)
+    with _base._AcquireFutures(futures):
+        ended = (_base.CANCELLED_AND_NOTIFIED, _base.FINISHED)
         done = sorted((future for future in futures if future._state in ended), key=_done_stamp)
         left = [future for future in futures if future._state not in ended]
-        waiter = cf._base._create_and_install_waiters(left, cf._base._AS_COMPLETED)  # type: ignore[attr-defined]
+        waiter = _base._create_and_install_waiters(left, _base._AS_COMPLETED)
     del futures
     try:
         while done or left:

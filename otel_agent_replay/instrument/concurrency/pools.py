@@ -4,6 +4,8 @@ It belongs to who submitted it, whichever worker runs it. An item is busy from t
 free for it, before the worker has taken it.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """An item that a thread puts into a queue has a place in the order."""
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

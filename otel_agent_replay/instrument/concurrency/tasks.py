@@ -1,5 +1,7 @@
 """asyncio tasks are lanes; event loops are told of threads that call into them, and when they run."""
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio
@@ -188,7 +190,7 @@ def _call_soon_threadsafe(original: Callable[..., Any]) -> Callable[..., Any]:
         ident = get_ident()
         lane = strand()
         gate = ordering(lane)
-        if watch is not None and watch.ident == ident or (gate is None and watch is None):
+        if (watch is not None and watch.ident == ident) or (gate is None and watch is None):
             return original(self, callback, *args, context=context)
         if gate is not None and lane is not None and asyncio._get_running_loop() is None and _by_program():
             gate.event(lane, CALL).wait()
@@ -212,9 +214,9 @@ def _by_program() -> bool:
 
 
 def _task_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __init__(self: Any) -> None:
+    def init(self: Any) -> None:
         original(self)
         if ordering(strand()) is not None:
             self._tasks = OrderedSet(self._tasks)  # it cancels its tasks in the order of this set
 
-    return __init__
+    return init

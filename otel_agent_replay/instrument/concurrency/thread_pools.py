@@ -122,7 +122,7 @@ def _map_async(original: Callable[..., Any]) -> Callable[..., Any]:
             iterable = [(lane.spawn("pool", name), value) for value in iterable]
             for _ in iterable:
                 gate.spawned()
-            mapper = _Chunk(self, gate, star=mapper is mp.starmapstar)
+            mapper = _Chunk(self, gate, star=mapper is mp.starmapstar)  # type: ignore[attr-defined]
         return original(self, func, iterable, mapper, *args, **kwargs)
 
     return _map_async

@@ -21,11 +21,23 @@ if TYPE_CHECKING:
 
 
 class Started:
-    """A thread that a lane started."""
+    """A thread that a lane started. Guarded by the lock of its gate."""
 
     def __init__(self) -> None:
-        self.ended = False
-        self.joining: list[WaitTurn] = []
+        self._ended = False
+        self._joining: list[WaitTurn] = []
+
+    def joined(self, turn: WaitTurn) -> bool:
+        """Whether the thread has ended; if not, `turn` is notified when it does."""
+        if not self._ended:
+            self._joining.append(turn)
+        return self._ended
+
+    def end(self) -> None:
+        """It has ended."""
+        self._ended = True
+        while self._joining:
+            self._joining.pop(0).notify()
 
 
 _started: WeakKeyDictionary[threading.Thread, Started] = WeakKeyDictionary()
@@ -120,10 +132,7 @@ def _replace(thread: Any, run: Callable[[], None], original: Callable[..., Any])
 def _end(gate: Delivery, party: Party, started: Started) -> None:
     gate.ended()
     with gate.lock:
-        started.ended = True
-        joining, started.joining = started.joining, []
-        for turn in joining:
-            turn.notify()
+        started.end()
     gate.leave(party)
 
 
@@ -132,7 +141,7 @@ def _join(original: Callable[..., Any]) -> Callable[..., Any]:
         lane = strand()
         gate = ordering(lane)
         started = _started.get(self)
-        if lane is None or gate is None or started is None or not gate.holds or started.ended:
+        if lane is None or gate is None or started is None or not gate.holds:
             original(self, timeout)
             return
         if (timeout is not None and timeout <= 0) or self is threading.current_thread() or debugged():
@@ -140,9 +149,7 @@ def _join(original: Callable[..., Any]) -> Callable[..., Any]:
             return
         turn = begin(gate, lane, timeout)
         with gate.lock:
-            over = started.ended
-            if not over:
-                started.joining.append(turn)
+            over = started.joined(turn)
         if over:
             gate.give_up(turn)
         if over or block(gate, lane, turn, timeout):

@@ -3,6 +3,8 @@
 Recording, a timer that fires has a place in the order. Replaying, it never waits: it fires in that place.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import asyncio

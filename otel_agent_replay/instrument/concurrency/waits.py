@@ -4,6 +4,8 @@ A waiting thread has settled; who notifies it says that it is busy again, before
 with a timeout is a timer: recording, its end has a place in the order; replaying, it never takes time.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
 import queue
@@ -39,9 +41,6 @@ def block(gate: Delivery, lane: Lane, turn: WaitTurn, timeout: float | None) -> 
     """
     party = gate.here(lane)
     turn.party = party
-    if timeout is not None:
-        turn.when = monotonic() + timeout
-        gate.expect(turn)
     gate.settle(party)
     try:
         if turn.acquire(-1 if timeout is None or gate.replaying else timeout):
@@ -67,11 +66,16 @@ def _woken(gate: Delivery, turn: WaitTurn) -> bool:
 
 
 def begin(gate: Delivery, lane: Lane, timeout: float | None) -> WaitTurn:
-    """A wait begins; one with a timeout counts among those of its lane."""
+    """A wait begins; one with a timeout counts among those of its lane, and is to be blocked on or given up."""
     if timeout is None:
         return WaitTurn(gate, lane, TIMEOUT, -1, NEVER)
     ordinal = lane.ordinal(TIMEOUT)
-    return WaitTurn(gate, lane, TIMEOUT, ordinal, gate.place(lane, TIMEOUT, ordinal))
+    turn = WaitTurn(gate, lane, TIMEOUT, ordinal, gate.place(lane, TIMEOUT, ordinal))
+    turn.when = monotonic() + timeout
+    if gate.holds:
+        turn.party = gate.here(lane)
+    gate.expect(turn)
+    return turn
 
 
 def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,6 +88,8 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, timeout)
         if (timeout is not None and timeout <= 0) or debugged():
             return original(self, timeout)
+        if not self._is_owned():
+            raise RuntimeError("cannot wait on un-acquired lock")
         turn = begin(gate, lane, timeout)
         if not gate.holds:
             return _observe(gate, turn, timeout, lambda: original(self, timeout))
@@ -94,8 +100,6 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _among_waiters(condition: Any, gate: Delivery, lane: Lane, turn: WaitTurn, timeout: float | None) -> bool:
     """What Condition.wait does, with a waiter of ours."""
-    if not condition._is_owned():
-        raise RuntimeError("cannot wait on un-acquired lock")
     condition._waiters.append(turn)
     saved = condition._release_save()
     notified = False
@@ -115,7 +119,6 @@ def _observe(gate: Delivery, turn: WaitTurn, timeout: float | None, really: Call
     """A wait of a run whose completions are only numbered."""
     if timeout is None:
         return really()
-    gate.expect(turn)
     notified = False
     try:
         notified = really()
