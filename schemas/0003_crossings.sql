@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS crossings
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(started)
 ORDER BY (run_id, lane, key, ordinal, span_id)
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = 0;
+SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS crossings_view TO crossings AS
 SELECT

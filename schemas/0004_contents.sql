@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS contents
 ENGINE = ReplacingMergeTree(bytes)
 PARTITION BY toYYYYMM(seen)
 ORDER BY (run_id, digest)
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = 0;
+SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS contents_view TO contents AS
 SELECT

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS runs
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(started)
 ORDER BY run_id
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = 0;
+SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS runs_view TO runs AS
 SELECT

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS readings
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(started)
 ORDER BY (run_id, span_id)
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = 0;
+SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS readings_view TO readings AS
 SELECT

@@ -11,10 +11,12 @@ import builtins
 import os
 import sys
 import threading
+import traceback
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary import callers, real
+from otel_agent_replay.errors import DivergenceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +110,11 @@ class Ending:
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             self.raised(error)
-            before(kind, error, trace)
+            if isinstance(error, DivergenceError):
+                # The report says it whole; sixty lines of a client's inside would hide where the agent was.
+                sys.stderr.write("".join(_agents_frames(trace)))
+            else:
+                before(kind, error, trace)
 
         sys.excepthook = hook
 
@@ -134,6 +140,16 @@ class Ending:
 
     def exiting(self, code: object) -> None:
         self._status = status_of(code)
+
+
+def _agents_frames(trace: TracebackType | None) -> list[str]:
+    """The lines of a traceback that are the agent's own code."""
+    kept = []
+    while trace is not None:
+        if callers.kind_of(trace.tb_frame) == callers.AGENT:
+            kept.append(traceback.FrameSummary(trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_qualname))
+        trace = trace.tb_next
+    return ["The program departed from its recording here:\n", *traceback.format_list(kept)]
 
 
 class _Quitter:

@@ -61,6 +61,7 @@ class ProcessRecorder:
         if lane is None or not isinstance(lane.session, RecordSession):
             return None
         number = lane.ordinal(f"run:{name}")
+        lane.session.flush()  # what the process has read so far is the prelude of this run
         within: dict[str, Json] = {"run": lane.session.run.run_id, "lane": lane.path, "number": number}
         trace_id, parent_span_id = parent or (self._ids.new_trace_id(), 0)
         if entry.get("kind") in ("asgi", "wsgi"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bdb
 import pdb
 import re
 import sys
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary import callers
 from otel_agent_replay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,22 +39,32 @@ def at(text: str) -> Callable[[Position], None]:
             return
         stopped.append(position)
         sys.stderr.write(f"agent-replay: stopped at {position}\n")
-        _stop(_program(sys._getframe(1)))
+        _stop(_program())
 
     return reached
 
 
-def _program(frame: FrameType | None) -> FrameType:
-    """The innermost frame that is not ours."""
-    assert frame is not None
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS:
-        frame = frame.f_back
-    return frame
+def _program() -> FrameType:
+    """The innermost frame of the agent's own code; where there is none (a pool calls the boundary itself),
+    the innermost that is not ours."""
+    found = None
+    for frame in callers.frames(callers.caller(2)):
+        if callers.kind_of(frame) == callers.AGENT:
+            return frame
+        if found is None and str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _OURS:
+            found = frame
+    assert found is not None  # something that is not ours has called us
+    return found
 
 
 def _stop(frame: FrameType) -> None:
-    """Hand over to the debugger that is attached, else to pdb."""
+    """Hand over to the debugger that is attached, else to pdb, at a prompt in this very frame."""
     if "debugpy" in sys.modules and sys.modules["debugpy"].is_client_connected():
         sys.modules["debugpy"].breakpoint()
         return
-    pdb.Pdb(skip=[f"{name}.*" for name in _OURS]).set_trace(frame)
+    debugger = pdb.Pdb(skip=[f"{name}.*" for name in _OURS])
+    debugger.reset()
+    debugger.interaction(frame, None)
+    if debugger.quitting:
+        raise bdb.BdbQuit
+    sys.settrace(debugger.trace_dispatch)  # `next` and `step` go on from here

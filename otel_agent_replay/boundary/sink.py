@@ -44,5 +44,8 @@ class Sink(Protocol):
     def finished(self, crossing: CrossingRecord) -> None:
         """A crossing ended: writes it whole and ends its live span."""
 
+    def flush(self) -> None:
+        """Write what `packed` was told, now."""
+
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call."""

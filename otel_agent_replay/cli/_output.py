@@ -72,10 +72,19 @@ def warn(sentence: str) -> None:
     click.echo(f"agent-replay: {sentence}", err=True)
 
 
-def emit_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table. Columns named in `right` are aligned to the right."""
+def emit_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), folded: Sequence[str] = ()
+) -> None:
+    """A table.
+
+    Args:
+        columns: their names.
+        rows: a cell for each column.
+        right: names of columns that are aligned to the right.
+        folded: names of columns that a narrow terminal shows in several lines; the others keep theirs.
+    """
     if on_terminal():
-        _rich_table(columns, rows, right)
+        _rich_table(columns, rows, right, folded)
         return
     listed = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(name), *(len(row[index]) for row in listed), 0) for index, name in enumerate(columns)]
@@ -87,14 +96,17 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Seq
         click.echo("  ".join(cells).rstrip())
 
 
-def _rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str]) -> None:
+def _rich_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str], folded: Sequence[str]
+) -> None:
     from rich.console import Console  # noqa: PLC0415 (only on a terminal)
     from rich.table import Table  # noqa: PLC0415 (only on a terminal)
     from rich.text import Text  # noqa: PLC0415 (only on a terminal)
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        align = "right" if name in right else "left"
+        table.add_column(name, justify=align, overflow="fold", no_wrap=name not in folded)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_style(cell)) for cell in row))
     Console(highlight=False).print(table)
@@ -128,9 +140,10 @@ def iso(nanoseconds: int) -> str:
     return (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat(timespec="microseconds")
 
 
-def local(nanoseconds: int) -> str:
+def local(nanoseconds: int, *, year: bool = True) -> str:
     """The reader's own time, to the second."""
-    return (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    moment = (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M:%S" if year else "%m-%d %H:%M:%S")
 
 
 def duration(seconds: float) -> str:

@@ -85,7 +85,7 @@ def as_row(summary: RunSummary) -> dict[str, object]:
 
 def _table(rows: list[tuple[str, ...]], more: int) -> None:
     facts, numbers = ("started", "run", "name", "entry", "status", "complete"), ("took", "calls", "model", "in", "out")
-    emit_table((*facts, *numbers), rows, right=numbers)
+    emit_table((*facts, *numbers), rows, right=numbers, folded=("name", "entry"))
     if more > 0:
         click.echo(f"… and {more:,} older runs; --limit 0 shows all.", err=True)
 
@@ -103,7 +103,7 @@ def _rows(summaries: list[RunSummary]) -> list[tuple[str, ...]]:
 def _cells(summary: RunSummary, run_id: str) -> tuple[str, ...]:
     status = "live" if summary.live else str(summary.status)
     return (
-        local(summary.started_ns),
+        local(summary.started_ns, year=not on_terminal()),
         run_id,
         summary.name or "?",
         summary.entry or "?",

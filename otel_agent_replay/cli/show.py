@@ -137,7 +137,7 @@ def _lane(recording: Recording, lane: str, *, full: bool) -> None:
         for crossing in crossings
     ]
     columns = ("#", "order", "key", "took", "end", "http", "asked", "answered")
-    output.emit_table(columns, rows, right=("#", "order", "took"))
+    output.emit_table(columns, rows, right=("#", "order", "took"), folded=("key", "http", "asked", "answered"))
 
 
 def _counted(crossings: list[CrossingRecord], readings: list[ReadingRecord]) -> str:

@@ -88,8 +88,10 @@ class _Span:
                 self.end = frame
             if not _payload_fault(self.end):
                 self.start = None
-        elif (self.end is None or _payload_fault(self.end)) and (self.start is None or _payload_fault(self.start)):
-            self.start = frame
+        elif (self.end is None or _payload_fault(self.end)) and (
+            self.start is None or _payload_fault(self.start) or _payload_size(frame) > _payload_size(self.start)
+        ):
+            self.start = frame  # each further attempt of a call is written with those before it
 
 
 @dataclass(slots=True)
@@ -251,6 +253,10 @@ def _base(frame: Frame) -> CrossingRecord | None:
         attributes={name: value for name, value in attributes.items() if not name.startswith(_OURS)},
         name=frame.name,
     )
+
+
+def _payload_size(frame: Frame) -> int:
+    return len(str(frame.attributes.get(names.PAYLOAD, "")))
 
 
 def _payload_fault(frame: Frame) -> str:

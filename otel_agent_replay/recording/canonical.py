@@ -34,7 +34,7 @@ BEFORE = 40
 ABSENT = "(absent)"
 """Stands for what one side does not have."""
 
-DEEPEST = 60
+DEEPEST = 24
 """Levels below which a value is compared and shown as a whole."""
 
 LONGEST_LIST = 2000
@@ -261,7 +261,9 @@ def _aligned(recorded: list[Any], asked: list[Any]) -> Iterator[tuple[int | None
     shorter = min(len(recorded), len(asked))
     while first < shorter and same_value(recorded[first], asked[first]):
         first += 1
-    while last < shorter - first and same_value(recorded[-1 - last], asked[-1 - last]):
+    # the pair that ended the first loop differs, and where both are equally long it would be met again
+    most = shorter - first - (len(recorded) == len(asked) and first < shorter)
+    while last < most and same_value(recorded[-1 - last], asked[-1 - last]):
         last += 1
     before = list(map(_key, recorded[first : len(recorded) - last]))
     after = list(map(_key, asked[first : len(asked) - last]))

@@ -214,8 +214,8 @@ class ReplayedCrossing:
             session.answered += 1
             if moved_from is not None:
                 session.moved.append((self.position, moved_from))
-                if path is None:
-                    session.lanes.is_recorded(self._caller, moved_from)
+                if session.matcher.has_become(self._caller, moved_from):
+                    session.lanes.settle(self._caller, moved_from)
             self._accept(record)
 
     def attempt(self, request: WireRequest) -> ReplayedExchange:
@@ -305,6 +305,9 @@ class ReplayedCrossing:
         return None
 
     def chunk_turn(self, attempt: Attempt, index: int) -> Turn | None:
+        if index >= len(attempt.chunks) and attempt.end is End.ABANDONED and attempt.error is not None:
+            # The reader was cancelled while it waited for a chunk: that never comes here either.
+            return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), NEVER)
         seq = attempt.seqs[index] if index < len(attempt.seqs) else None
         if seq is None:
             return None
@@ -324,7 +327,7 @@ class ReplayedCrossing:
     def _accept(self, record: CrossingRecord) -> None:
         self.record = record
         where = record.position
-        self._session.lanes.inside(self.lane, child_path(where.lane, "call", where.key, where.ordinal))
+        self._session.lanes.settle(self.lane, child_path(where.lane, "call", where.key, where.ordinal))
         if self._call.wire:
             return
         if record.end is End.UNFINISHED:

@@ -49,12 +49,8 @@ class LaneMap:
             self._known[step.path] = found
         return found
 
-    def is_recorded(self, lane: Lane, path: str) -> None:
-        """Settle that `lane` is the recorded lane `path`, found by what it asked."""
-        self._known.setdefault(lane.path, path)
-
-    def inside(self, lane: Lane, path: str) -> None:
-        """The inside of a crossing that was matched to a recorded one."""
+    def settle(self, lane: Lane, path: str) -> None:
+        """`lane` is the recorded lane `path`, as was found by what it asked."""
         self._known[lane.path] = path
 
     def _child(self, parent: str, lane: Lane) -> str | None:

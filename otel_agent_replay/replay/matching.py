@@ -7,10 +7,14 @@ that can no longer ask for it itself.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from otel_agent_replay.replay.lanes import family, split
+
+MOST_COMPARED = 50
+"""So many crossings are looked at for the nearest one."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,22 +32,16 @@ class Series:
         self.taken: set[int] = set()
         self.next = 0
         """The place after the last one answered."""
-        self.asker: ref[Lane] | None = None
-        """The running lane that this recorded lane has become."""
 
     def waiting(self) -> Iterator[tuple[int, CrossingRecord]]:
         """Those not answered yet: from `next` on first, then those passed over."""
-        places = [*range(self.next, len(self.records)), *range(self.next)]
+        places = chain(range(self.next, len(self.records)), range(self.next))
         return ((place, self.records[place]) for place in places if place not in self.taken)
 
     def take(self, place: int) -> CrossingRecord:
         self.taken.add(place)
         self.next = place + 1
         return self.records[place]
-
-    def given_up(self, place: int) -> bool:
-        """Whether the lane that this series belongs to can no longer ask for `place` itself."""
-        return self.asker is not None and (self.asker() is None or place < self.next)
 
 
 class Matcher:
@@ -52,24 +50,23 @@ class Matcher:
     def __init__(self, crossings: Iterable[CrossingRecord]) -> None:
         self._series: dict[tuple[str, str], Series] = {}
         self._families: dict[tuple[str, str], list[Series]] = {}
-        spans: set[int] = set()
+        self._became: dict[str, ref[Lane]] = {}
+        """The running lane that a recorded lane has become: the first that was answered from it."""
         self._records = list(crossings)
         for record in sorted(self._records, key=lambda record: record.position.ordinal):
-            spans.add(record.span_id)
             lane, key = record.position.lane, record.position.key
             series = self._series.get((lane, key))
             if series is None:
                 series = self._series[lane, key] = Series(lane)
                 self._families.setdefault((family(lane), key), []).append(series)
             series.records.append(record)
-        self._spans = spans
+        self._spans = {record.span_id for record in self._records}
 
     def own(self, lane: Lane, path: str | None, key: str) -> Series | None:
-        """The series of this running lane, which is the recorded lane `path`."""
-        series = None if path is None else self._series.get((path, key))
-        if series is not None and series.asker is None:
-            series.asker = ref(lane)
-        return series
+        """The series of this running lane, which is the recorded lane `path` unless another one has become it."""
+        if path is None or self._is_another(path, lane):
+            return None
+        return self._series.get((path, key))
 
     def find(
         self, lane: Lane, path: str | None, key: str, fits: Callable[[CrossingRecord], bool]
@@ -79,6 +76,7 @@ class Matcher:
         if own is not None:
             for place, record in own.waiting():
                 if fits(record):
+                    self._became.setdefault(own.lane, ref(lane))
                     return own.take(place), None
         name = family(path) if path is not None else f"{lane.how}:{lane.name}"
         others = self._families.get((name, key), [])
@@ -86,9 +84,16 @@ class Matcher:
             if series is own:
                 continue
             for place, record in series.waiting():
-                if (series.given_up(place) or self._unclaimed(series, lane, path)) and fits(record):
+                if self._may_lend(series, place, lane, path) and fits(record):
+                    if path is None or not self.has_become(lane, path):
+                        self._became.setdefault(series.lane, ref(lane))
                     return series.take(place), series.lane
         return None, None
+
+    def has_become(self, lane: Lane, path: str) -> bool:
+        """Whether the recorded lane `path` is this running lane."""
+        became = self._became.get(path)
+        return became is not None and became() is lane
 
     def nearest(
         self, lane: Lane, path: str | None, key: str, alike: Callable[[CrossingRecord], float]
@@ -100,7 +105,7 @@ class Matcher:
             waiting = [
                 record for (_, other), series in self._series.items() if other == key for _, record in series.waiting()
             ]
-        return max(waiting[:50], key=alike, default=None)
+        return max(waiting[:MOST_COMPARED], key=alike, default=None)
 
     def left(self) -> list[CrossingRecord]:
         """Those never asked for, without what happened inside another crossing."""
@@ -111,8 +116,21 @@ class Matcher:
         )
 
     def __len__(self) -> int:
-        return len(self._records)
+        return sum(1 for record in self._records if record.parent_span_id not in self._spans)
 
-    def _unclaimed(self, series: Series, lane: Lane, path: str | None) -> bool:
-        """Whether no running lane is this series' lane, nor will be: lower numbers are spawned first."""
-        return series.asker is None and (path is None or split(series.lane)[3] < lane.number)
+    def _is_another(self, path: str, lane: Lane) -> bool:
+        """Whether a recorded lane has become another running lane than this one."""
+        became = self._became.get(path)
+        return became is not None and became() is not lane
+
+    def _may_lend(self, series: Series, place: int, lane: Lane, path: str | None) -> bool:
+        """Whether the lane of this series can no longer ask for `place` itself, or is not spoken for.
+
+        A lane that nobody has become yet may be lent to one that has not been answered at all: they were
+        spawned in another order. To one that has been answered only if its own turn to be spawned is past.
+        """
+        became = self._became.get(series.lane)
+        if became is not None:
+            return became() is lane or became() is None or place < series.next
+        fresh = path is None or path not in self._became or self._is_another(path, lane)
+        return fresh or split(series.lane)[3] < lane.number

@@ -97,12 +97,18 @@ class Readings:
     def new(self) -> Iterator[str]:
         """Readings that the recording does not know: one line for each lane, source and site."""
         for (lane, source, site), number in self._new.items():
-            yield f"{lane} {source} at {site}" + (f" ({number} times)" if number > 1 else "")
+            yield f"{lane} {source} at {place_of(site)}" + (f" ({number} times)" if number > 1 else "")
 
     def unread(self) -> Iterator[str]:
-        """Recorded readings that were not asked for again."""
+        """Recorded readings that were not asked for again; not those inside a call, whose code does not run."""
         for key, values in self._values.items():
             left = len(values) - self._asked.get(key, 0)
-            if left > 0:
-                lane, source, site = key
-                yield f"{lane} {source} at {site}" + (f" ({left} of {len(values)})" if len(values) > 1 else "")
+            lane, source, site = key
+            if left > 0 and "/call:" not in lane:
+                yield f"{lane} {source} at {place_of(site)}" + (f" ({left} of {len(values)})" if len(values) > 1 else "")
+
+
+def place_of(site: str) -> str:
+    """Module and function of a call site, for people; a site behind a library's line is the agent's."""
+    spot = site.partition("^")[0].rpartition("|")[2]
+    return ":".join(spot.split(":")[:2])

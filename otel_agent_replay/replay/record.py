@@ -133,6 +133,11 @@ class RecordSession:
             reading.values = [value if type(value) in _PLAIN else codec.encode(value) for value in reading.values]
         self._sink.packed(readings, events, notes)
 
+    def flush(self) -> None:
+        """Write what waits, now."""
+        self.pack()
+        self._sink.flush()
+
     def opened(self, crossing: RecordedCrossing) -> int:
         """Keep a crossing that has begun; gives the handle for `closed`."""
         handle = next(self._handles)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from otel_agent_replay.errors import AmbiguousRun, StoreError, StoreMissing, UnknownRun, UnreadableRecording
+from otel_agent_replay.errors import AmbiguousRun, StoreError, UnknownRun, UnreadableRecording
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
@@ -219,7 +219,9 @@ class Recordings:
             return []
         try:
             return select.matching(self.store(), asked)
-        except StoreMissing:
+        except EngineNeededError:
+            raise
+        except StoreError:
             if needed:
                 raise
             return []

@@ -141,6 +141,7 @@ def frame_of(
     digest then says that it is not what was recorded.
     """
     values: dict[str, Attribute] = {key: typed(key, value) for key, value in attributes.items()}
+    values[names.RUN_SPAN] = run_id[33:]
     if payload is not None:
         values[names.PAYLOAD] = payload.decode("utf-8", "replace")
     return Frame(

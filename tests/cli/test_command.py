@@ -73,7 +73,7 @@ def test_a_reader_that_goes_away_is_no_error(home):
 
 
 def test_an_interrupt_exits_with_130_and_no_traceback(home):
-    home.path.mkdir()
+    home.record()
     # Somebody else holds the store, so the command waits for it.
     lock = str(home.path / "store.lock")
     code = f"import fcntl, time; f = open({lock!r}, 'w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"

@@ -12,6 +12,7 @@ import pytest
 
 from otel_agent_replay.errors import StoreMissing
 from otel_agent_replay.recording.values import End
+from otel_agent_replay.store import schema
 
 KEYS = {
     **dict.fromkeys(("run_id", "trace_id", "name", "started_at", "status", "entry", "end"), str),
@@ -176,7 +177,7 @@ def test_the_table_on_a_terminal(home):
     child = pexpect.spawn(
         sys.executable,
         ["-c", command, "runs"],
-        env={**home.env(), "TERM": "xterm"},
+        env={**home.env(), "TERM": "xterm", "COLUMNS": "160"},
         encoding="utf-8",
         timeout=60,
         dimensions=(40, 160),
@@ -235,8 +236,9 @@ def test_a_store_of_a_newer_schema_is_refused_whole(home):
     for arguments in (["runs"], ["runs", "--json"], ["schema", "status"], ["schema", "apply"]):
         done = home.command(*arguments)
         assert (done.returncode, done.stdout) == (128, "")
-        said = f"The store {home.path / 'store'} has schema 999, this version knows up to 7; upgrade otel-agent-replay."
-        assert done.stderr == f"agent-replay: {said}\n"
+        known = schema.known_version()
+        said = f"has schema 999, this version knows up to {known}; upgrade otel-agent-replay."
+        assert done.stderr == f"agent-replay: The store {home.path / 'store'} {said}\n"
     assert home.command("show", "latest").returncode == 0  # it is in the spool
 
 

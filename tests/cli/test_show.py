@@ -202,7 +202,7 @@ def test_on_a_terminal_the_lanes_are_tables(home):
     child = pexpect.spawn(
         sys.executable,
         ["-c", command, "show", "latest"],
-        env={**home.env(), "TERM": "xterm"},
+        env={**home.env(), "TERM": "xterm", "COLUMNS": "160"},
         encoding="utf-8",
         timeout=60,
         dimensions=(60, 180),

@@ -38,7 +38,7 @@ from otel_agent_replay.recording.values import (
     WireRequest,
 )
 
-thorough = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 class Spool:
@@ -387,7 +387,7 @@ def test_a_reading_that_makes_no_sense_is_told():
 
 def test_the_memory_that_a_long_chat_takes_is_that_of_its_frames():
     taken = {}
-    for turns in (100, 200):
+    for turns in (60, 120):
         spool = Spool()
         for turn, body in enumerate(chat(turns, 2000)):
             spool.crossing(model(turn, body))
@@ -400,10 +400,10 @@ def test_the_memory_that_a_long_chat_takes_is_that_of_its_frames():
             tracemalloc.stop()
         assert len(recording.crossings) == turns
         assert not recording.missing
-    bodies = sum(map(len, chat(200, 2000)))
-    assert taken[200] < 3 * taken[100]
-    assert taken[200] < bodies / 10
-    *_, last = chat(200, 2000)
+    bodies = sum(map(len, chat(120, 2000)))
+    assert taken[120] < 3 * taken[60]
+    assert taken[120] < bodies / 6
+    *_, last = chat(120, 2000)
     assert recording.crossings[-1].attempts[0].request.body == last
 
 

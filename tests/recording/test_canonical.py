@@ -21,7 +21,7 @@ from otel_agent_replay.recording.canonical import (
 )
 from otel_agent_replay.recording.values import WireRequest
 
-thorough = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
 
 def post(body, url="https://api.example.com/v1/chat", kind="application/json", method="POST") -> WireRequest:
@@ -183,10 +183,13 @@ def test_deep_bodies_are_bounded(depth):
     [(where, recorded, asked)] = told(one, two)
     assert where.startswith("body")
     assert len(recorded + asked) < 400
+
+
+def test_deep_values_are_bounded():
     assert same_value(nested(100_000, 1), nested(100_000, 1))
     assert not same_value(nested(100_000, 1), nested(100_000, 2))
-    assert len(value_differences(nested(5000, 1), nested(5000, 2), "input")) == 1
-    assert 0 <= value_similarity(nested(5000, 1), nested(5000, 2)) <= 1
+    assert len(value_differences(nested(3000, 1), nested(3000, 2), "input")) == 1
+    assert 0 <= value_similarity(nested(3000, 1), nested(3000, 2)) <= 1
 
 
 def test_huge_lists_are_bounded():

@@ -129,6 +129,13 @@ def in_context():
         raise RuntimeError("outer")  # noqa: B904
 
 
+def from_none():
+    try:
+        raise KeyError("inner")
+    except KeyError:
+        raise RuntimeError("outer") from None
+
+
 def noted():
     error = ValueError("x")
     error.add_note("one")
@@ -187,6 +194,7 @@ ERRORS = {
     "zip": lambda: zipfile.BadZipFile("bad"),
     "from": lambda: caught(chained),
     "in context": lambda: caught(in_context),
+    "from none": lambda: caught(from_none),
     "notes": noted,
     "openai status": lambda: status_error(openai, httpx2, "RateLimitError"),
     "openai status by httpx": lambda: status_error(openai, httpx, "BadRequestError", 400),

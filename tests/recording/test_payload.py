@@ -16,7 +16,7 @@ from otel_agent_replay.recording.exact import dumps, loads
 from otel_agent_replay.recording.payload import StoredRequest, compose, ident, references, restore
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Kind, WireHead, WireRequest
 
-thorough = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 class Sink:

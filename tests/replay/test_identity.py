@@ -156,3 +156,39 @@ def test_a_changed_prompt_is_a_divergence_that_shows_only_what_differs(recorded)
     assert first["kind"] == "diverged"
     assert [difference["where"] for difference in first["differences"]] == ["body.messages[0].content"]
     assert "alpha!" in first["differences"][0]["asked"]
+
+
+SPAWNS = '''
+import asyncio, os, sys
+import openai
+
+async def worker(model, name):
+    seen = []
+    for question in (f"who is {name}", "same"):
+        reply = await model.chat.completions.create(model="m1", messages=[{"role": "user", "content": question}])
+        seen.append(reply.choices[0].message.content)
+    return name, seen
+
+async def main(names):
+    async with openai.AsyncOpenAI(base_url=os.environ["BASE_URL"], max_retries=0) as model:
+        for name, seen in sorted(await asyncio.gather(*(worker(model, name) for name in names))):
+            print(name, seen)
+
+asyncio.run(main(NAMES))
+'''
+
+
+@pytest.mark.parametrize("names", [["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]])
+def test_spawns_of_one_name_reordered(model_bench, names: list[str]) -> None:
+    out = model_bench.record(SPAWNS.replace("NAMES", repr(["a", "b", "c"])))
+    again = model_bench.replay_changed(SPAWNS.replace("NAMES", repr(names)))
+    assert (again.code, again.out, again.divergences) == (0, out, []), again.err
+
+
+def test_one_spawn_of_a_name_taken_away(model_bench) -> None:
+    out = model_bench.record(SPAWNS.replace("NAMES", repr(["a", "b", "c"])))
+    again = model_bench.replay_changed(SPAWNS.replace("NAMES", repr(["b", "c"])))
+    assert again.out == "".join(line for line in out.splitlines(keepends=True) if not line.startswith("a"))
+    assert again.code == 125
+    assert {kind for kind, _ in again.divergences} == {"unconsumed"}
+    assert len(again.divergences) == 2, "what the worker that is gone had asked"

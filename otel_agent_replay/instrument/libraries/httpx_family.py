@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.instrument.wire import Refused
 
 TELEMETRY = (
-    ("", "/v1/traces"),
-    ("", "/v1/metrics"),
-    ("", "/v1/logs"),
+    ("api.openai.com", "/v1/traces/ingest"),
     (".langchain.com", "/runs"),
     (".langchain.com", "/otel"),
     (".langfuse.com", "/api/public/ingestion"),
@@ -28,6 +26,9 @@ TELEMETRY = (
     (".sentry.io", ""),
 )
 """Telemetry and crash reports, by end of host and beginning of path: never recorded, refused in a replay."""
+
+OTLP = frozenset(("/v1/traces", "/v1/metrics", "/v1/logs"))
+"""Paths that OTLP over HTTP is posted to, on any host."""
 
 IN_PROCESS = frozenset(("ASGITransport", "WSGITransport", "_TestClientTransport"))
 """Transports that call the program's own code, which is no boundary: what that code asks for is."""
@@ -39,7 +40,7 @@ def _describe(name: str) -> Callable[..., Call | Refused | None]:
     def describe(client: Any, request: Any, **_: object) -> Call | Refused | None:
         url = request.url
         host = url.host.lower()
-        if is_telemetry(host, url.path):
+        if is_telemetry(request.method, host, url.path):
             return _refused(name) if _replaying() else None
         if _in_process(client, url):
             return None
@@ -63,8 +64,10 @@ def _describe(name: str) -> Callable[..., Call | Refused | None]:
     return describe
 
 
-def is_telemetry(host: str, path: str) -> bool:
+def is_telemetry(method: str, host: str, path: str) -> bool:
     """Whether a request only reports on the program."""
+    if path in OTLP:
+        return method == "POST"
     return any(f".{host}".endswith(end) and path.startswith(beginning) for end, beginning in TELEMETRY)
 
 

@@ -1,0 +1,181 @@
+"""One contender of `record_overhead.py`: makes the calls that it is told to, and says what they took.
+
+    python _contender.py NAME FOLDER
+
+Reads one JSON object a line from standard input and answers each with one. NAME is `bare`, `ours` (which must have
+been started by `opentelemetry-instrument`), `genai-openai` or `openinference`; what is written lies under FOLDER.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import openai
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+URL = "http://model.invalid/v1"
+BATCHES = 3
+
+
+def wall() -> float:
+    """Seconds; of a clock that nobody records."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def text(seed: str, size: int) -> str:
+    """Words that never come twice, `size` characters."""
+    digits = hashlib.shake_256(seed.encode()).hexdigest((size + 1) // 2)
+    return " ".join(digits[at : at + 7] for at in range(0, size, 8))[:size].ljust(size, ".")
+
+
+class Model:
+    """The model behind a mock transport: each answer is new."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        self.answered = 0
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.count += 1
+        body = json.dumps(
+            {
+                "id": f"chatcmpl-{self.name}{self.count}",
+                "object": "chat.completion",
+                "created": 1790000000,
+                "model": "gpt-4o-mini-2024-07-18",
+                "service_tier": "default",
+                "system_fingerprint": "fp_f64f290af2",
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": text(f"a{self.count}", 600), "refusal": None},
+                        "logprobs": None,
+                        "finish_reason": "stop",
+                    }
+                ],
+                "usage": {"prompt_tokens": 500, "completion_tokens": 150, "total_tokens": 650},
+            }
+        ).encode()
+        self.answered += len(body)
+        headers = {"content-type": "application/json", "x-request-id": f"req_{self.count:08d}"}
+        return httpx2.Response(200, content=body, headers=headers)
+
+
+class Contender:
+    """Makes calls, and measures them.
+
+    Args:
+        settle: writes whatever the calls left to be written.
+    """
+
+    def __init__(self, name: str, folder: Path, settle: Callable[[], object]) -> None:
+        self.folder = folder
+        self.settle = settle
+        self.model = Model(name)
+        http = httpx2.Client(transport=httpx2.MockTransport(self.model))
+        self.client = openai.OpenAI(api_key="none", base_url=URL, http_client=http, max_retries=0)
+        self.rounds = 0
+
+    def ask(self, messages: list[Any]) -> str:
+        answer = self.client.chat.completions.create(model="gpt-4o-mini", messages=messages, temperature=0.2)
+        return answer.choices[0].message.content or ""
+
+    def calls(self, size: int, count: int) -> dict[str, float]:
+        """Batches of single calls with prompts of `size` characters: median CPU and wall of a call, in µs."""
+        self.rounds += 1
+        cpu, elapsed = [], []
+        for batch in range(BATCHES):
+            prompts = [text(f"{self.rounds}.{batch}.{number}.{size}", size) for number in range(count)]
+            gc.collect()
+            began, since = time.process_time(), wall()
+            for prompt in prompts:
+                self.ask([{"role": "system", "content": "You are terse."}, {"role": "user", "content": prompt}])
+            self.settle()
+            cpu.append((time.process_time() - began) / count * 1e6)
+            elapsed.append((wall() - since) / count * 1e6)
+        return {"cpu": median(cpu), "wall": median(elapsed)}
+
+    def chat(self, turns: int, size: int, seconds: float) -> dict[str, float] | None:
+        """A chat whose every turn adds `size` characters; None where it takes longer than `seconds`."""
+        self.rounds += 1
+        said = [text(f"{self.rounds}.{turn}.{size}", size) for turn in range(turns)]
+        messages: list[Any] = [{"role": "system", "content": "You are terse."}]
+        gc.collect()
+        written, answered = self.written(), self.model.answered
+        began, since = time.process_time(), wall()
+        for prompt in said:
+            messages.append({"role": "user", "content": prompt})
+            messages.append({"role": "assistant", "content": self.ask(messages)})
+            if wall() - since > seconds:
+                return None
+        self.settle()
+        cpu, elapsed = time.process_time() - began, wall() - since
+        return {
+            "cpu": cpu / turns * 1e6,
+            "wall": elapsed / turns * 1e6,
+            "written": self.written() - written,
+            "unique": turns * size + self.model.answered - answered,
+        }
+
+    def written(self) -> int:
+        """Bytes under the folder."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
+def instrumented(name: str, folder: Path) -> Callable[[], object]:
+    """Set a peer up: batches of spans, as OTLP writes them, into a file. Gives what flushes it."""
+    from opentelemetry import trace  # noqa: PLC0415 (the bare contender does not pay for it)
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult  # noqa: PLC0415
+
+    class FileExporter(SpanExporter):
+        def __init__(self) -> None:
+            self.file = (folder / "spans.otlp").open("wb", buffering=0)
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            self.file.write(encode_spans(spans).SerializeToString())
+            return SpanExportResult.SUCCESS
+
+        def shutdown(self) -> None:
+            self.file.close()
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(FileExporter()))
+    trace.set_tracer_provider(provider)
+    if name == "genai-openai":
+        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor  # noqa: PLC0415
+    else:
+        from openinference.instrumentation.openai import OpenAIInstrumentor  # noqa: PLC0415
+    OpenAIInstrumentor().instrument(tracer_provider=provider)
+    return lambda: provider.force_flush(600_000)
+
+
+def main() -> None:
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    peer = name in ("genai-openai", "openinference")
+    contender = Contender(name, folder, instrumented(name, folder) if peer else lambda: None)
+    contender.calls(2048, 20)
+    first = contender.written()
+    contender.settle()
+    for line in sys.stdin:
+        order = json.loads(line)
+        result = getattr(contender, order.pop("do"))(**order)
+        print(json.dumps({"result": result, "first": first}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
