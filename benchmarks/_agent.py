@@ -37,7 +37,7 @@ def main() -> None:
     client = openai.OpenAI(api_key="none", base_url="http://model.invalid/v1", http_client=http, max_retries=0)
     cassette = nullcontext()
     if path := os.environ.get("CASSETTE"):
-        import vcr  # noqa: PLC0415 (the other contenders do not pay for it)
+        import vcr
 
         match_on = ["method", "scheme", "host", "port", "path", "query", "body"]
         cassette = vcr.VCR(record_mode="once", match_on=match_on).use_cassette(path)

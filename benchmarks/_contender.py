@@ -137,10 +137,10 @@ class Contender:
 
 def instrumented(name: str, folder: Path) -> Callable[[], object]:
     """Set a peer up: batches of spans, as OTLP writes them, into a file. Gives what flushes it."""
-    from opentelemetry import trace  # noqa: PLC0415 (the bare contender does not pay for it)
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult  # noqa: PLC0415
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
     class FileExporter(SpanExporter):
         def __init__(self) -> None:
@@ -157,9 +157,9 @@ def instrumented(name: str, folder: Path) -> Callable[[], object]:
     provider.add_span_processor(BatchSpanProcessor(FileExporter()))
     trace.set_tracer_provider(provider)
     if name == "genai-openai":
-        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor  # noqa: PLC0415
+        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
     else:
-        from openinference.instrumentation.openai import OpenAIInstrumentor  # noqa: PLC0415
+        from openinference.instrumentation.openai import OpenAIInstrumentor
     OpenAIInstrumentor().instrument(tracer_provider=provider)
     return lambda: provider.force_flush(600_000)
 

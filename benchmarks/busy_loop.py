@@ -123,7 +123,18 @@ def serve(latency: float) -> None:
 
 
 def measure(mode: str, busy: str, options: argparse.Namespace, port: int) -> dict[str, object]:
-    command = [sys.executable, __file__, "--run", mode, "--busy", busy, "--calls", str(options.calls), "--port", str(port)]
+    command = [
+        sys.executable,
+        __file__,
+        "--run",
+        mode,
+        "--busy",
+        busy,
+        "--calls",
+        str(options.calls),
+        "--port",
+        str(port),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     return json.loads(done.stdout)
 
@@ -167,7 +178,8 @@ def report(busy: str, options: argparse.Namespace, port: int) -> None:
     best = {mode: min(kept) for mode, kept in times.items()}
     print(
         f"{busy:10} bare {medians['bare']:.3f} s  recorded {medians['recorded']:.3f} s  "
-        f"ratio of medians {medians['recorded'] / medians['bare']:.3f}  of minima {best['recorded'] / best['bare']:.3f}  "
+        f"ratio of medians {medians['recorded'] / medians['bare']:.3f}  "
+        f"of minima {best['recorded'] / best['bare']:.3f}  "
         f"{'; '.join(sorted(notes)) or 'always held back'}",
         flush=True,
     )

@@ -30,9 +30,9 @@ OURS, BARE = "ours", "bare"
 PEERS = ("genai-openai", "openinference")
 CONTENDERS = (BARE, OURS, *PEERS)
 KB = 1024
-SIZES = ((2, 60), (20, 40), (100, 20))
+SIZES = ((2, 25), (20, 15), (100, 10))
 """Kilobytes of a prompt, and calls in a batch."""
-CHATS = ((40, 8, 4), (40, 1, 4), (200, 8, 1), (200, 1, 1), (1000, 1, 1), (1000, 8, 1))
+CHATS = ((40, 8, 8), (40, 1, 8), (200, 8, 2), (200, 1, 2), (1000, 1, 1), (1000, 8, 1))
 """Turns, kilobytes that each adds, rounds."""
 MOST_BYTES = 2e9
 """A peer's chat that would write more than this is not run."""
@@ -150,7 +150,9 @@ def written(case: str, found: Measured) -> list[str]:
     """A row: unique content, what each wrote, ours to the unique content."""
     unique = found.best[OURS]["unique"]
     ours = found.best[OURS]["written"]
-    shown = [f"{found.best[name]['written'] / 1e6:.2f}" if name in found.best else found.skipped[name] for name in PEERS]
+    shown = [
+        f"{found.best[name]['written'] / 1e6:.2f}" if name in found.best else found.skipped[name] for name in PEERS
+    ]
     return [case, f"{unique / 1e6:.2f}", f"{ours / 1e6:.2f}", *shown, f"{ours / unique:.2f}"]
 
 
@@ -184,9 +186,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="record-overhead-") as folder:
         contenders = [Contender(name, Path(folder) / name) for name in CONTENDERS]
         try:
-            calls = measure_calls(contenders, 2 if quick else 4)
+            calls = measure_calls(contenders, 8 if quick else 15)
             chats = {
-                (turns, size): measure_chat(contenders, turns, size, 2 if quick else rounds)
+                (turns, size): measure_chat(contenders, turns, size, 4 if quick else rounds)
                 for turns, size, rounds in CHATS
                 if turns <= 40 or not quick
             }

@@ -1,20 +1,20 @@
 """The public door: what is not patched is one line.
 
-    @boundary("tool", "search_policy")
-    def search_policy(question: str) -> str: ...
+@boundary("tool", "search_policy")
+def search_policy(question: str) -> str: ...
 
-    price = boundary("database", "prices.get", {"sku": sku}).call(prices.get, sku)
+price = boundary("database", "prices.get", {"sku": sku}).call(prices.get, sku)
 
-    with boundary("human", "approve", {"order": order}) as crossing:
-        crossing.value = crossing.recorded if crossing.answered else ask_a_person(order)
+with boundary("human", "approve", {"order": order}) as crossing:
+    crossing.value = crossing.recorded if crossing.answered else ask_a_person(order)
 
-    @run("refund-agent")
-    async def handle(ticket): ...
+@run("refund-agent")
+async def handle(ticket): ...
 
-    outcome(status="refunded", amount=12)
+outcome(status="refunded", amount=12)
 
-    with replay(run_id) as replayed:
-        my_agent()
+with replay(run_id) as replayed:
+    my_agent()
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Boundary:
     As a decorator its input is what the function is called with; a method's `self` is left out.
     """
 
-    def __init__(self, kind: str, key: str, input: object = _NOT_GIVEN, types: tuple[type, ...] = ()) -> None:  # noqa: A002 (the design's word)
+    def __init__(self, kind: str, key: str, input: object = _NOT_GIVEN, types: tuple[type, ...] = ()) -> None:
         try:
             self._kind = Kind(kind)
         except ValueError:
@@ -179,7 +179,7 @@ class Boundary:
 def boundary(
     kind: str,
     key: str,
-    input: object = _NOT_GIVEN,  # noqa: A002 (the design's word)
+    input: object = _NOT_GIVEN,
     *,
     types: tuple[type, ...] = (),
 ) -> Boundary:

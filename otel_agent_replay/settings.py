@@ -63,7 +63,9 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         home=home,
         dsn=environ.get(OTEL_AGENT_REPLAY_DSN) or f"chdb://{home / 'store'}",
         mode=_choice(environ, OTEL_AGENT_REPLAY_MODE, MODES),
-        environment=tuple(name.strip() for name in environ.get(OTEL_AGENT_REPLAY_ENVIRONMENT, "").split(",") if name.strip()),
+        environment=tuple(
+            name.strip() for name in environ.get(OTEL_AGENT_REPLAY_ENVIRONMENT, "").split(",") if name.strip()
+        ),
         order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
         name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
     )

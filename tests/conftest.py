@@ -56,7 +56,13 @@ class Bench:
         return path
 
     def run(self, *command: object, **options) -> subprocess.CompletedProcess[str]:
-        options = {"env": self.env, "cwd": self.folder, "capture_output": True, "text": True, "timeout": LIMIT} | options
+        options = {
+            "env": self.env,
+            "cwd": self.folder,
+            "capture_output": True,
+            "text": True,
+            "timeout": LIMIT,
+        } | options
         return subprocess.run([str(part) for part in command], **options)
 
     def record(self, program: str, *args: object, name: str = "program.py", code: int = 0) -> str:

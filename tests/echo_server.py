@@ -33,7 +33,8 @@ class EchoHandler(BaseHTTPRequestHandler):
         prompt = content if isinstance(content, str) else f"{len(json.dumps(content))} characters"
         text = f"answer<{prompt[:200]}>#{number}"
         if asked.get("stream"):
-            return self.stream(text)
+            self.stream(text)
+            return
         message = {"role": "assistant", "content": text}
         self.reply(
             {

@@ -104,5 +104,3 @@ def _take(handover: Handover) -> bool:
         # A launcher that replaces itself by the program (exec) keeps its process id.
         return Path(handover.taken).read_text() == str(real.getpid())
     return True
-
-

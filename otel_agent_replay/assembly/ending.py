@@ -85,7 +85,7 @@ class Ending:
         self._exception = describe(error)
 
     def _watch_exit(self) -> None:
-        leave, leave_now = sys.exit, os._exit  # noqa: SLF001 (its public name)
+        leave, leave_now = sys.exit, os._exit
 
         def exit_(code: object = None, /) -> NoReturn:
             if threading.current_thread() is threading.main_thread():
@@ -99,7 +99,7 @@ class Ending:
             leave_now(status)
 
         sys.exit = exit_
-        os._exit = exit_now  # type: ignore[assignment]  # noqa: SLF001
+        os._exit = exit_now
         for name in ("exit", "quit"):
             quitter: Any = getattr(builtins, name, None)
             if quitter is not None:
@@ -147,7 +147,11 @@ def _agents_frames(trace: TracebackType | None) -> list[str]:
     kept = []
     while trace is not None:
         if callers.kind_of(trace.tb_frame) == callers.AGENT:
-            kept.append(traceback.FrameSummary(trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_qualname))
+            kept.append(
+                traceback.FrameSummary(
+                    trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_qualname
+                )
+            )
         trace = trace.tb_next
     return ["The program departed from its recording here:\n", *traceback.format_list(kept)]
 

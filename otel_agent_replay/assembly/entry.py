@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import inspect
 import io
+import logging
 import runpy
 import sys
 from pathlib import Path
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.assembly import child
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.errors import AgentReplayError, CannotStart
-from otel_agent_replay.instrument.serving import Response
+from otel_agent_replay.instrument.serving import SERVING, Response
 from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.values import Json, RunRecord
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.values import Json, RunRecord
+
+_logger = logging.getLogger("otel_agent_replay")
 
 IMPORTED_AS = "__mp_main__"
 """Name that a script is run under to get at its functions, as `multiprocessing` does: its
@@ -73,7 +76,9 @@ async def _awaited(result: Any, root: Lane) -> object:
 def _application(entry: dict[str, Json]) -> Any:
     place = entry.get("application")
     if not isinstance(place, dict) or not place:
-        raise CannotStart("The application stood in no module's variable when it was recorded; keep it in one and record again.")
+        raise CannotStart(
+            "The application stood in no module's variable when it was recorded; keep it in one and record again."
+        )
     application = _attribute(place, str(place["attribute"]))
     return application() if place.get("factory") else application
 
@@ -96,7 +101,9 @@ def _attribute(place: dict[str, Json], path: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, KeyError, OSError) as error:
         where = file if module == "__main__" else module
-        raise CannotStart(f"{path} of {where} cannot be found any more ({error}); give a command after `--`.") from error
+        raise CannotStart(
+            f"{path} of {where} cannot be found any more ({error}); give a command after `--`."
+        ) from error
     return found
 
 
@@ -112,11 +119,11 @@ async def _request(application: Any, run: RunRecord, root: Lane) -> dict[str, Js
         lanes.LANE.set(root)
         response = Response()
         scope["state"] = dict(state)
-        token = asgi.SERVING.set(True)
+        token = SERVING.set(True)
         try:
             await application(scope, asgi.received(_never), asgi.sent(_nowhere, response))
         finally:
-            asgi.SERVING.reset(token)
+            SERVING.reset(token)
     return response.declared()
 
 
@@ -151,8 +158,8 @@ class _Lifespan:
     async def _run(self, scope: Any) -> None:
         try:
             await self._application(scope, self._in.get, self._out.put)
-        except Exception:  # noqa: BLE001 (by the specification: it has no lifespan)
-            pass
+        except Exception as error:  # noqa: BLE001 (by the specification: it has no lifespan)
+            _logger.debug("the application has no lifespan: %r", error)
         finally:
             await self._out.put(None)
 
@@ -176,7 +183,7 @@ def _wsgi(application: Any, run: RunRecord) -> dict[str, Json]:
         response.start(int(status.split(" ", 1)[0]), headers)
         return response.body
 
-    token = wsgi.SERVING.set(True)
+    token = SERVING.set(True)
     try:
         parts = application(environ, started)
         for part in parts:
@@ -185,9 +192,8 @@ def _wsgi(application: Any, run: RunRecord) -> dict[str, Json]:
         if close is not None:
             close()
     finally:
-        wsgi.SERVING.reset(token)
+        SERVING.reset(token)
     return response.declared()
-
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VARIABLE = "OTEL_AGENT_REPLAY_HANDOVER"
 """Path of the handover file; set only by the replaying command, for its child."""

@@ -187,7 +187,11 @@ def _own_command(command: Sequence[str]) -> list[str]:
     if first in ("python", "python3"):
         first = sys.executable
     for option in _interpreter_options([first, *rest]):
-        if option.startswith("-") and not option.startswith("--") and set("EIS") & set(option[1:].partition("X")[0].partition("W")[0]):
+        if (
+            option.startswith("-")
+            and not option.startswith("--")
+            and set("EIS") & set(option[1:].partition("X")[0].partition("W")[0])
+        ):
             raise UsageError(f"python {option} ignores the environment that a replay is set up by; leave it out.")
     if shutil.which(first) is None:
         raise CannotStart(f"{first} is not a program on this machine; give another command after `--`.")
@@ -209,7 +213,11 @@ def _program(command: Sequence[str]) -> str | None:
     """The script that a Python command runs; None where it runs a module or a string."""
     options = _interpreter_options(command)
     rest = command[1 + len(options) :]
-    return rest[0] if rest and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options) else None
+    return (
+        rest[0]
+        if rest and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
+        else None
+    )
 
 
 def _interpreter_options(command: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
 from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.values import End, NoteKind, Note, Raised, Returned, RunRecord
+from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, Returned, RunRecord
 from otel_agent_replay.replay.record import RecordSession
 
 if TYPE_CHECKING:

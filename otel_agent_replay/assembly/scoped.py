@@ -1,8 +1,8 @@
 """Replay inside a living process: the code in a `with` block is answered from a recording, nothing else is.
 
-    with replay(run_id) as replayed:
-        my_agent()
-    print(replayed.report.lines())
+with replay(run_id) as replayed:
+    my_agent()
+print(replayed.report.lines())
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from otel_agent_replay.assembly.answers import Answers
 from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.errors import DivergenceError
-from otel_agent_replay.recording.divergence import Divergence
 from otel_agent_replay.replay.report import Report, report, unconsumed
 from otel_agent_replay.store import find
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from otel_agent_replay.recording.divergence import Divergence
     from otel_agent_replay.replay.answer import ReplaySession
 
 

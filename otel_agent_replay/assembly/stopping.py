@@ -30,9 +30,11 @@ def at(text: str) -> Callable[[Position], None]:
     """
     match = _POSITION.match(text)
     if match is None:
-        raise UsageError(f"--stop-at {text!r} is no position; write KEY#N or 'LANE KEY#N', as `agent-replay show` prints them.")
+        raise UsageError(
+            f"--stop-at {text!r} is no position; write KEY#N or 'LANE KEY#N', as `agent-replay show` prints them."
+        )
     lane, key, ordinal = match["lane"], match["key"].strip(), int(match["ordinal"])
-    stopped = []
+    stopped: list[Position] = []
 
     def reached(position: Position) -> None:
         if stopped or position.key != key or position.ordinal != ordinal or lane not in (None, position.lane):
@@ -45,8 +47,10 @@ def at(text: str) -> Callable[[Position], None]:
 
 
 def _program() -> FrameType:
-    """The innermost frame of the agent's own code; where there is none (a pool calls the boundary itself),
-    the innermost that is not ours."""
+    """The innermost frame of the agent's own code.
+
+    Where there is none, because a pool calls the boundary itself: the innermost that is not ours.
+    """
     found = None
     for frame in callers.frames(callers.caller(2)):
         if callers.kind_of(frame) == callers.AGENT:

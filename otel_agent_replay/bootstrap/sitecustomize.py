@@ -4,7 +4,6 @@ This folder stands first on the PYTHONPATH of such a process, and of no other. I
 up, the process ends here: it must not run on against the world.
 """
 
-
 try:
     from otel_agent_replay.assembly.child import start
 

@@ -225,7 +225,7 @@ class Delivery:
     def pass_begins(self, watch: LoopWatch) -> bool:
         """A loop is about to wait for the world, unless something is ready: whether it should rather not."""
         party = self.parties.get(watch.ident)
-        if party is None or party not in self.busy:
+        if party is None or (party not in self.busy and (party.quiet or not self.replaying)):
             return False
         with self.lock:
             party.watch = watch

@@ -109,7 +109,7 @@ class ReplayGate(Delivery):
         if self.detached:
             completion.state = State.PASSED
         elif self.nested == 0 and self.top <= 1 and not self._waiting and not self._free and place is not NEVER:
-            if place is not FREE and place >= self._place:
+            if isinstance(place, int) and place >= self._place:
                 self._place = place + 1
             self.passed(completion)
         return completion
@@ -188,7 +188,7 @@ class ReplayGate(Delivery):
                 heapq.heappush(self._deadlines, (when, next(self._serial), completion))
             else:
                 self._free.append(completion)
-        elif place < self._place or place in self._waiting:
+        elif not isinstance(place, int) or place < self._place or place in self._waiting:
             self._free.append(completion)
         else:
             self._waiting[place] = completion

@@ -133,7 +133,10 @@ class Session(Protocol):
     """Decides what happens at each boundary: record it, or answer it."""
 
     replaying: bool
-    order: Order
+
+    @property
+    def order(self) -> Order:
+        """The order of this run's completions."""
 
     def open(self, lane: Lane, call: Call) -> Crossing:
         """Begin a crossing. Raises DivergenceError where it can have no answer."""

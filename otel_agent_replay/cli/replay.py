@@ -31,7 +31,9 @@ from otel_agent_replay.errors import UsageError
     help="What the program is to end with, in place of what was recorded: ok, exit=N, exception=NAME, "
     "stdout=REGEX or outcome.NAME=VALUE. May be given several times.",
 )
-@click.option("--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N.")
+@click.option(
+    "--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N."
+)
 @click.option("--trust", is_flag=True, help="Run the recorded command though this user did not record it.")
 @click.option("--quiet", is_flag=True, help="Report on standard error only what departs.")
 def command(
@@ -49,12 +51,14 @@ def command(
     passed through.
     """
     if report is not None and not Path(report).absolute().parent.is_dir():
-        raise UsageError(f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file.")
-    result = launch.replay(
-        settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust
-    )
+        raise UsageError(
+            f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file."
+        )
+    result = launch.replay(settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust)
     if report is not None:
         Path(report).write_text(json.dumps(result.report, indent=2, allow_nan=False) + "\n", "utf-8")
     if result.lines and not (quiet and result.exit_code == 0):
-        click.echo("\n".join(f"agent-replay: {line}" if not line.startswith(" ") else line for line in result.lines), err=True)
+        click.echo(
+            "\n".join(f"agent-replay: {line}" if not line.startswith(" ") else line for line in result.lines), err=True
+        )
     sys.exit(result.exit_code)

@@ -1,1 +1,1 @@
-
+"""The patches: what turns a call of a library into a crossing."""

@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from otel_agent_replay.recording.values import Json
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from otel_agent_replay.recording.values import Json
 
 SERVING: ContextVar[bool] = ContextVar("otel_agent_replay_serving", default=False)
 """Set inside a request: a framework inside a server inside a middleware is still one request."""
@@ -73,7 +73,9 @@ class Response:
     def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         # Date and server are the machine's, not the program's.
         self._status = status
-        self._headers = [[name, masked(name, value)] for name, value in headers if name.lower() not in ("date", "server")]
+        self._headers = [
+            [name, masked(name, value)] for name, value in headers if name.lower() not in ("date", "server")
+        ]
 
     def body(self, data: bytes) -> None:
         self._digest.update(data)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from otel_agent_replay.recording.divergence import Position
+if TYPE_CHECKING:
+    from otel_agent_replay.recording.divergence import Position
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Attribute: TypeAlias = "str | bool | int | float | list[str]"
 
 
@@ -217,7 +218,5 @@ class Recording:
     def complete(self) -> bool:
         """Whether a replay can be judged: ended, nothing missing, nothing noted that breaks it."""
         return (
-            self.run.end is not End.UNFINISHED
-            and not self.missing
-            and not any(note.incomplete for note in self.notes)
+            self.run.end is not End.UNFINISHED and not self.missing and not any(note.incomplete for note in self.notes)
         )

@@ -11,7 +11,7 @@ from otel_agent_replay.boundary.order import FREE, NEVER
 from otel_agent_replay.boundary.session import Answer, was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
-from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
+from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import CrossingRecord, End, Ended, Note, Raised, Returned
 from otel_agent_replay.replay.lanes import LaneMap
 from otel_agent_replay.replay.matching import Matcher
@@ -199,7 +199,7 @@ class ReplayedCrossing:
         self,
         fits: Callable[[CrossingRecord], bool],
         alike: Callable[[CrossingRecord], float],
-        differences: Callable[[CrossingRecord], tuple[canonical.Difference, ...]],
+        differences: Callable[[CrossingRecord], tuple[Difference, ...]],
     ) -> None:
         """Find the recorded crossing that answers. Raises DivergenceError where there is none."""
         session, key = self._session, self._call.key
@@ -253,7 +253,7 @@ class ReplayedCrossing:
 
     def turn(self, outcome: Outcome) -> Turn | None:
         record = self.record
-        if record is None or was_cancelled(outcome) and record.end is not End.ABANDONED:
+        if record is None or (was_cancelled(outcome) and record.end is not End.ABANDONED):
             return None
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None
@@ -319,9 +319,7 @@ class ReplayedCrossing:
     def unanswered(self) -> DivergenceError:
         """The recording process died before this call had an outcome."""
         return self._session.diverge(
-            self._departure(
-                DivergenceClass.INCOMPLETE, "the recording process died before this call had an outcome"
-            )
+            self._departure(DivergenceClass.INCOMPLETE, "the recording process died before this call had an outcome")
         )
 
     def _accept(self, record: CrossingRecord) -> None:
@@ -352,7 +350,7 @@ class ReplayedCrossing:
     def _new(
         self,
         nearest: CrossingRecord | None,
-        differences: Callable[[CrossingRecord], tuple[canonical.Difference, ...]],
+        differences: Callable[[CrossingRecord], tuple[Difference, ...]],
         *,
         spent: bool,
     ) -> Divergence:
@@ -375,9 +373,7 @@ class ReplayedCrossing:
             RERUN,
         )
 
-    def _departure(
-        self, kind: DivergenceClass, summary: str, differences: tuple[canonical.Difference, ...] = ()
-    ) -> Divergence:
+    def _departure(self, kind: DivergenceClass, summary: str, differences: tuple[Difference, ...] = ()) -> Divergence:
         nearest = None if self.record is None else self.record.position
         return Divergence(kind, self.position, nearest, summary, differences, RERUN)
 

@@ -53,9 +53,17 @@ class Expectation:
         if self.subject == "exception":
             error = outcome.get("exception")
             name = str(error["type"]) if isinstance(error, dict) else "no exception"
-            return None if name.rpartition(":")[2] == self.wanted or name == self.wanted else f"expected {self.wanted}, saw {name}"
+            return (
+                None
+                if name.rpartition(":")[2] == self.wanted or name == self.wanted
+                else f"expected {self.wanted}, saw {name}"
+            )
         if self.subject == "stdout":
-            return None if re.search(self.wanted, stdout_text(outcome)) else f"standard output has nothing like {self.wanted!r}"
+            return (
+                None
+                if re.search(self.wanted, stdout_text(outcome))
+                else f"standard output has nothing like {self.wanted!r}"
+            )
         declared = outcome.get("declared")
         value = declared.get(self.subject.partition(".")[2]) if isinstance(declared, dict) else None
         return None if _text(value) == self.wanted else f"expected {self.text}, the program declared {_text(value)}"
@@ -68,7 +76,8 @@ def parse(text: str) -> Expectation:
     subject, equals, wanted = text.partition("=")
     if not equals or not (subject in ("exit", "exception", "stdout") or subject.startswith("outcome.")):
         raise UsageError(
-            f"--expect {text!r} is not understood; write ok, exit=N, exception=NAME, stdout=REGEX or outcome.NAME=VALUE."
+            f"--expect {text!r} is not understood; "
+            "write ok, exit=N, exception=NAME, stdout=REGEX or outcome.NAME=VALUE."
         )
     if subject == "stdout":
         try:
@@ -79,7 +88,12 @@ def parse(text: str) -> Expectation:
 
 
 def judge(
-    recorded: dict[str, Json], seen: dict[str, Json], diverged: bool, unconsumed: int, expected: Sequence[Expectation]
+    recorded: dict[str, Json],
+    seen: dict[str, Json],
+    *,
+    diverged: bool,
+    unconsumed: int,
+    expected: Sequence[Expectation],
 ) -> Judgement:
     """Compare how the program ended with what was expected.
 
@@ -105,7 +119,11 @@ def _changes(recorded: dict[str, Json], seen: dict[str, Json]) -> list[str]:
     """How the program's end differs from the recorded one; what was not recorded is not compared."""
     changes = []
     for name, label in (("exit_status", "exit status"), ("exception", "exception")):
-        if name in recorded and recorded[name] != seen.get(name) and not (name == "exit_status" and recorded[name] is None):
+        if (
+            name in recorded
+            and recorded[name] != seen.get(name)
+            and not (name == "exit_status" and recorded[name] is None)
+        ):
             changes.append(f"{label} was {_text(recorded[name])}, is {_text(seen.get(name))}")
     if recorded.get("declared") is not None:
         if recorded["declared"] != seen.get("declared"):

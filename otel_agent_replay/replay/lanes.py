@@ -69,7 +69,10 @@ class LaneMap:
             gone = [sibling for sibling in siblings if sibling not in taken and not defines(sibling)]
             if not gone:
                 return None
-            old = max(gone, key=lambda sibling: (lane.number in siblings[sibling], SequenceMatcher(None, sibling, name).ratio()))
+            old = max(
+                gone,
+                key=lambda sibling: (lane.number in siblings[sibling], SequenceMatcher(None, sibling, name).ratio()),
+            )
             self._renamed[parent, lane.how, name] = old
         path = child_path(parent, lane.how, old, lane.number)
         return path if path in self.recorded else None

@@ -8,14 +8,13 @@ from otel_agent_replay.boundary import virtual
 from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.spots import script_name
 from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.values import Json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
-    from otel_agent_replay.recording.values import Recording
+    from otel_agent_replay.recording.values import Json, Recording
 
 T = TypeVar("T")
 
@@ -58,6 +57,7 @@ class Readings:
         """The value for this reading.
 
         Args:
+            lane: the running lane.
             path: the recorded lane that `lane` is, or None.
             source: what is read.
             frame: the code that reads.
@@ -81,7 +81,7 @@ class Readings:
         return self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
 
     def _lane_of(self, path: str | None, source: str, site: str) -> str:
-        """The lane that recorded this site: for a module's own code any, since it runs once, wherever it is imported."""
+        """The lane that recorded this site. A module's own code runs once, whichever lane imports it: any is right."""
         if (path or "", source, site) in self._values or ":<module>:" not in site.partition("^")[0]:
             return path or ""
         return self._importers.get((source, site), path or "")
@@ -105,7 +105,9 @@ class Readings:
             left = len(values) - self._asked.get(key, 0)
             lane, source, site = key
             if left > 0 and "/call:" not in lane:
-                yield f"{lane} {source} at {place_of(site)}" + (f" ({left} of {len(values)})" if len(values) > 1 else "")
+                yield f"{lane} {source} at {place_of(site)}" + (
+                    f" ({left} of {len(values)})" if len(values) > 1 else ""
+                )
 
 
 def place_of(site: str) -> str:

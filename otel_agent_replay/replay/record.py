@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from otel_agent_replay.boundary.order import Gate
-    from otel_agent_replay.boundary.session import Call, Turn
+    from otel_agent_replay.boundary.session import Answer, Call, Turn
     from otel_agent_replay.boundary.sink import Sink
     from otel_agent_replay.recording.values import Attribute, Json, Outcome, RunRecord, WireHead, WireRequest
 
@@ -185,7 +185,7 @@ _PLAIN = frozenset((int, float, str, bool))
 class RecordedCrossing:
     """One call through a boundary, being recorded."""
 
-    answer = None
+    answer: Outcome | None = None
 
     def __init__(self, session: RecordSession, lane: Lane, call: Call) -> None:
         self._session = session
@@ -321,7 +321,9 @@ class RecordedCrossing:
             record.end = End.RAISED
             error = outcome.error
             # At the wire the SDK raises it again by itself; a line is kept for people to read.
-            record.outcome = f"{type(error).__name__}: {error}"[:500] if record.wire else codec.encode(error, strict=False)
+            record.outcome = (
+                f"{type(error).__name__}: {error}"[:500] if record.wire else codec.encode(error, strict=False)
+            )
 
     def _finish(self) -> None:
         with self._lock:
@@ -346,7 +348,7 @@ def _enclosing(lane: Lane | None) -> CrossingRecord | None:
 class RecordedExchange:
     """One HTTP attempt, being recorded."""
 
-    answer = None
+    answer: Answer | None = None
 
     def __init__(self, crossing: RecordedCrossing, attempt: Attempt) -> None:
         self._crossing = crossing

@@ -69,7 +69,11 @@ class Report:
     def lines(self) -> list[str]:
         """What a person is told, a line each."""
         lines = list(self.text)
-        lines.extend(f"moved: {move['asked']} was answered from {move['recorded_lane']}" for move in self.moved if isinstance(move, dict))
+        lines.extend(
+            f"moved: {move['asked']} was answered from {move['recorded_lane']}"
+            for move in self.moved
+            if isinstance(move, dict)
+        )
         lines.extend(f"new: {site}" for site in self.new_readings)
         lines.extend(f"not read again: {site}" for site in self.unread)
         lines.extend(f"warning: {warning}" for warning in self.warnings)
@@ -79,7 +83,9 @@ class Report:
             Verdict.CANNOT_JUDGE: "diverged",
         }[self.judgement.verdict]
         reasons = f" ({'; '.join(self.judgement.reasons)})" if self.judgement.reasons else ""
-        lines.append(f"{self.run_id}: {verdict}{reasons}; {self.answered} of {self.crossings} calls answered, none live")
+        lines.append(
+            f"{self.run_id}: {verdict}{reasons}; {self.answered} of {self.crossings} calls answered, none live"
+        )
         return lines
 
 
@@ -104,6 +110,8 @@ def report(
 
     Args:
         sessions: the replayed run, then the runs that it began.
+        outcome: how the program ended now.
+        expected: explicit expectations, if there are any.
         partial: recorded calls that were never made are no divergence.
     """
     main = sessions[0]
@@ -111,7 +119,9 @@ def report(
     # A program cut short by a divergence did not come to ask the rest: that is no finding of its own.
     cut_short = bool(raised) and DIVERGENCE in str(outcome.get("exception"))
     left = [] if partial or cut_short else [divergence for session in sessions for divergence in unconsumed(session)]
-    judgement = judge(main.recording.run.outcome, outcome, bool(raised), len(left), expected)
+    judgement = judge(
+        main.recording.run.outcome, outcome, diverged=bool(raised), unconsumed=len(left), expected=expected
+    )
     found = [*raised, *left]
     return Report(
         run_id=main.recording.run.run_id,

@@ -21,7 +21,9 @@ from tests.concurrency.tiny import Recorder, Replayer
 
 def main() -> None:
     mode, tape, *parts = sys.argv[1:]
-    session: Any = Replayer(json.loads(Path(tape).read_text())) if mode == "replay" else Recorder(strict=mode == "record")
+    session: Any = (
+        Replayer(json.loads(Path(tape).read_text())) if mode == "replay" else Recorder(strict=mode == "record")
+    )
     concurrency.install()
     lanes.set_process_root(session.root)
     from tests.concurrency import demo  # what it makes when it is imported belongs to the run

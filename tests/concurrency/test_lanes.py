@@ -96,7 +96,11 @@ def test_pool_items_belong_to_who_submits_and_workers_count_for_nothing() -> Non
 def test_to_thread_and_executors_under_a_loop() -> None:
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
-        return [await asyncio.to_thread(path), await loop.run_in_executor(None, path), await anyio.to_thread.run_sync(path)]
+        return [
+            await asyncio.to_thread(path),
+            await loop.run_in_executor(None, path),
+            await anyio.to_thread.run_sync(path),
+        ]
 
     names = spawned(lambda: asyncio.run(main()))
     assert [name.rpartition("/")[2] for name in names] == ["pool:path#0", "pool:path#1", "pool:path#2"]

@@ -234,10 +234,18 @@ def test_no_progress_ends_as_incomplete_with_each_lanes_stack() -> None:
         await asyncio.gather(lost_worker(), other_worker())
 
     session = Recorder()
-    session.crossings.append({"key": "lost", "ordinal": 0, "value": None, "chunks": [], "lane": (
-        "main/task:test_no_progress_ends_as_incomplete_with_each_lanes_stack.<locals>.main#0"
-        "/task:test_no_progress_ends_as_incomplete_with_each_lanes_stack.<locals>.main.<locals>.lost_worker#0"
-    )})
+    session.crossings.append(
+        {
+            "key": "lost",
+            "ordinal": 0,
+            "value": None,
+            "chunks": [],
+            "lane": (
+                "main/task:test_no_progress_ends_as_incomplete_with_each_lanes_stack.<locals>.main#0"
+                "/task:test_no_progress_ends_as_incomplete_with_each_lanes_stack.<locals>.main.<locals>.lost_worker#0"
+            ),
+        }
+    )
     replayer = Replayer(session.tape())
     with pytest.raises(DivergenceError) as raised:
         inside(replayer, lambda: asyncio.run(main()))
@@ -479,7 +487,12 @@ def test_a_breakpoint_may_last(tmp_path: Path) -> None:
     command = [sys.executable, str(script), "record", str(tmp_path / "tape.json")]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=True)
     child = pexpect.spawn(
-        sys.executable, [str(script), "replay", str(tmp_path / "tape.json")], cwd=str(ROOT), env=env, timeout=60, encoding="utf-8"
+        sys.executable,
+        [str(script), "replay", str(tmp_path / "tape.json")],
+        cwd=str(ROOT),
+        env=env,
+        timeout=60,
+        encoding="utf-8",
     )
     child.expect_exact("(Pdb)")
     real.sleep(3)
@@ -496,14 +509,32 @@ def test_a_breakpoint_may_last(tmp_path: Path) -> None:
 
 def test_patches_are_put_in_once_and_taken_out() -> None:
     concurrency.uninstall()
-    originals = (asyncio.BaseEventLoop.create_task, threading.Condition.wait, cf.Future.set_result, asyncio.wait, threading.Lock)
+    originals = (
+        asyncio.BaseEventLoop.create_task,
+        threading.Condition.wait,
+        cf.Future.set_result,
+        asyncio.wait,
+        threading.Lock,
+    )
     uninstall = concurrency.install()
-    patched = (asyncio.BaseEventLoop.create_task, threading.Condition.wait, cf.Future.set_result, asyncio.wait, threading.Lock)
+    patched = (
+        asyncio.BaseEventLoop.create_task,
+        threading.Condition.wait,
+        cf.Future.set_result,
+        asyncio.wait,
+        threading.Lock,
+    )
     assert all(new is not old for new, old in zip(patched, originals, strict=True))
     assert concurrency.install() is uninstall
     assert patched[0] is asyncio.BaseEventLoop.create_task
     uninstall()
-    restored = (asyncio.BaseEventLoop.create_task, threading.Condition.wait, cf.Future.set_result, asyncio.wait, threading.Lock)
+    restored = (
+        asyncio.BaseEventLoop.create_task,
+        threading.Condition.wait,
+        cf.Future.set_result,
+        asyncio.wait,
+        threading.Lock,
+    )
     assert restored == originals
 
 

@@ -52,7 +52,13 @@ class Recorded:
         self.lane = Lane(session, lane, "call", call.key, self.ordinal)
         if call.wire:
             self.lane.beneath = self
-        self.record: dict[str, Any] = {"lane": lane.path, "key": call.key, "ordinal": self.ordinal, "value": None, "chunks": []}
+        self.record: dict[str, Any] = {
+            "lane": lane.path,
+            "key": call.key,
+            "ordinal": self.ordinal,
+            "value": None,
+            "chunks": [],
+        }
         session.crossings.append(self.record)
 
     def turn(self, outcome: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import array
 import collections
+import contextlib
 import dataclasses
 import datetime as dt
 import decimal
@@ -140,6 +141,30 @@ class Count(int):
     pass
 
 
+class Ordered(collections.OrderedDict):
+    pass
+
+
+class Raw(bytearray):
+    pass
+
+
+class Group(set):
+    pass
+
+
+class Few(frozenset):
+    pass
+
+
+class Reduced:
+    def __init__(self):
+        self.a = 1
+
+    def __reduce__(self):
+        return (Reduced, ())
+
+
 class Model(pydantic.BaseModel):
     a: int
     b: "Inner | None" = None
@@ -200,7 +225,7 @@ KNOWN = {
         Count,
         Mark,
     )
-} | {codec.ref(cls): cls for cls in (Model, Inner, Root, Checked, Closing)}
+} | {codec.ref(cls): cls for cls in (Model, Inner, Root, Checked, Closing, Ordered, Raw, Group, Few)}
 
 PARIS = zoneinfo.ZoneInfo("Europe/Paris")
 VALUES = [
@@ -229,7 +254,7 @@ VALUES = [
     Rights.READ, Rights.READ | Rights.RUN, Rights(0), Pair(1, [2]), Old(1, 2), text, Row([1, (2,)]), Count(5),
     {"deep": [{"deeper": ({"set": {1}},)}]}, Model(a=1, b=inner, when=dt.datetime(2026, 1, 1)),
     Model.model_construct(a="not checked"),
-    Root([1, 2]), inner, mark,
+    Root([1, 2]), inner, mark, Ordered([(2, 1), (1, [2])]), Raw(b"\xff"), Group({1, (2,)}), Few({1}),
 ]  # fmt: skip
 
 
@@ -328,6 +353,7 @@ refused = [
     (Closing("p"), "goes away"),
     (collections.defaultdict(lambda: 1), "default factory"),
     (Holder([1]), "no plain data"),
+    (Reduced(), "no plain data"),
     (re.compile("a"), "no plain data"),
     (threading.Lock(), "no plain data"),
     (itertools.count(5), "no plain data"),
@@ -381,6 +407,32 @@ def test_a_value_that_holds_itself_is_refused():
             codec.encode(value)
     assert there_and_back(row, strict=False)[0] == 1
     assert isinstance(there_and_back(row, strict=False)[1], Opaque)
+
+
+def test_a_stack_that_is_nearly_full_is_no_fault():
+    value = nested = []
+    for _ in range(150):
+        nested.append(
+            (),
+        )
+        nested.append([])
+        nested = nested[1]
+
+    def deeper():
+        try:
+            return deeper()
+        except RecursionError:
+            return codec.encode(value, strict=False)
+
+    def strictly():
+        try:
+            return strictly()
+        except RecursionError:
+            return codec.encode(value)
+
+    assert isinstance(codec.decode(deeper()), Opaque | list)
+    with contextlib.suppress(Unencodable):
+        strictly()
 
 
 def test_what_is_held_twice_is_no_cycle():

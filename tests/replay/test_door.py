@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-TOOLS = '''
+TOOLS = """
 import asyncio, dataclasses, enum, os, sys, time
 from otel_agent_replay import boundary, outcome
 
@@ -94,7 +94,7 @@ def main():
     outcome(order=order.id, done=True)
 
 main()
-'''
+"""
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 BIN = __import__("pathlib").Path(sys.executable).parent
 
-FUNCTIONS = '''
+FUNCTIONS = """
 import concurrent.futures, os, time, uuid
 import openai
 from otel_agent_replay import outcome, run
@@ -33,9 +33,9 @@ if __name__ == "__main__":
         futures = [pool.submit(answer, f"question {n}", style="short") for n in range(3)]
         for future in futures:
             print(future.result())
-'''
+"""
 
-APPLICATION = '''
+APPLICATION = """
 import os, time, uuid
 import openai
 from starlette.applications import Starlette
@@ -52,9 +52,9 @@ async def ask(request):
     return JSONResponse({"answer": reply.choices[0].message.content, "at": time.time()})
 
 app = Starlette(routes=[Route("/ask", ask, methods=["POST"])])
-'''
+"""
 
-FLASK = '''
+FLASK = """
 import os, time, uuid
 import openai
 from flask import Flask, request
@@ -71,7 +71,7 @@ def ask():
 if __name__ == "__main__":
     from wsgiref.simple_server import make_server
     make_server("127.0.0.1", int(os.environ["PORT"]), app).serve_forever()
-'''
+"""
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import asyncio, datetime, json, os, random, uuid
 import openai
 
@@ -35,7 +35,7 @@ async def main():
             print(json.dumps(result))
 
 asyncio.run(main())
-'''
+"""
 
 WORKER = "main/task:main#0/task:worker#{}"
 
@@ -67,13 +67,13 @@ def test_the_unchanged_program_is_the_recorded_one(recorded) -> None:
 
 def test_one_call_added(recorded) -> None:
     bench, out = recorded
-    extra = '''    third = await ask(model, "same")
+    extra = """    third = await ask(model, "same")
     if i == 2:
         try:
             await ask(model, "extra")
         except BaseException as error:
             assert type(error).__name__ == "DivergenceError"
-'''
+"""
     again = bench.replay_changed(changed(('    third = await ask(model, "same")\n', extra)))
     assert again.out == out
     assert again.code == 125
@@ -82,12 +82,12 @@ def test_one_call_added(recorded) -> None:
 
 def test_one_call_added_in_the_middle(recorded) -> None:
     bench, out = recorded
-    extra = '''    if i == 2:
+    extra = """    if i == 2:
         try:
             await ask(model, "extra")
         except BaseException as error:
             assert type(error).__name__ == "DivergenceError"
-    stamp ='''
+    stamp ="""
     again = bench.replay_changed(changed(("    stamp =", extra)))
     assert again.out == out
     assert again.code == 125
@@ -158,7 +158,7 @@ def test_a_changed_prompt_is_a_divergence_that_shows_only_what_differs(recorded)
     assert "alpha!" in first["differences"][0]["asked"]
 
 
-SPAWNS = '''
+SPAWNS = """
 import asyncio, os, sys
 import openai
 
@@ -175,7 +175,7 @@ async def main(names):
             print(name, seen)
 
 asyncio.run(main(NAMES))
-'''
+"""
 
 
 @pytest.mark.parametrize("names", [["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]])

@@ -7,9 +7,10 @@ import threading
 
 import httpx2
 import pytest
+
 from otel_agent_replay import DivergenceError, replay
 
-AGENT = '''
+AGENT = """
 import asyncio, os, time, uuid
 import openai
 
@@ -35,7 +36,7 @@ if __name__ == "__main__":
         real_sleep = asyncio.sleep
         asyncio.sleep = lambda seconds: real_sleep(0.01)
         print(asyncio.run(async_agent()))
-'''
+"""
 
 NOWHERE = "http://127.0.0.1:9/v1"
 
@@ -138,7 +139,7 @@ def test_no_socket_is_opened_in_the_block(recorded, base_url: str) -> None:
 
 
 def test_a_client_without_context_is_answered_by_the_replay_that_made_it(recorded) -> None:
-    out, module = recorded("sync")
+    recorded("sync")
     with replay("latest", partial=True) as replayed:
         client = replayed.openai_client(base_url=NOWHERE, max_retries=0)
         with pytest.raises(DivergenceError):

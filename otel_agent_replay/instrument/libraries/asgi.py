@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import current
@@ -14,6 +13,9 @@ from otel_agent_replay.instrument.serving import SERVING, Response, caller, loca
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import Json, Kind
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
 Message: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[Message]]"
 Send: TypeAlias = "Callable[[Message], Awaitable[None]]"
@@ -22,15 +24,28 @@ Application: TypeAlias = "Callable[[Any, Receive, Send], Awaitable[None]]"
 RECEIVE = "http:request.receive"
 """Key of the crossing by which a request's body, or its end, comes in."""
 
-_KEPT = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "client", "server")
+_KEPT = (
+    "type",
+    "asgi",
+    "http_version",
+    "method",
+    "scheme",
+    "path",
+    "raw_path",
+    "query_string",
+    "root_path",
+    "client",
+    "server",
+)
 """What the ASGI specification (3.0) puts into an HTTP scope, headers apart."""
 
 
-async def serve(application: Application, scope: Any, receive: Receive, send: Send, place: dict[str, Json] | None = None) -> None:
+async def serve(
+    application: Application, scope: Any, receive: Receive, send: Send, place: dict[str, Json] | None = None
+) -> None:
     """Call an ASGI 3 application for one scope; an HTTP request is a run of its own.
 
-    Args:
-        place: where the application is found again; looked for where not given.
+    `place` is where the application is found again; it is looked for where not given.
     """
     if scope["type"] != "http" or SERVING.get():
         await application(scope, receive, send)
@@ -75,7 +90,10 @@ def received(receive: Receive) -> Receive:
 def sent(send: Send, response: Response) -> Send:
     async def kept(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [(bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in message.get("headers", ())]
+            headers = [
+                (bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
+                for name, value in message.get("headers", ())
+            ]
             response.start(message["status"], headers)
         elif message["type"] == "http.response.body":
             response.body(bytes(message.get("body", b"")))
@@ -125,7 +143,9 @@ def _server(original: Function) -> Function:
 
 LIBRARIES = (
     Library("uvicorn", (Target("uvicorn.config", "Config.load", _server),)),
-    Library("starlette", (Target("starlette.applications", "Starlette.__call__", _framework, ("scope", "receive", "send")),)),
+    Library(
+        "starlette", (Target("starlette.applications", "Starlette.__call__", _framework, ("scope", "receive", "send")),)
+    ),
 )
 """Hypercorn, Daphne and Granian are not patched: an application of Starlette or FastAPI is seen there by itself,
 any other is wrapped with `otel_agent_replay.asgi`."""

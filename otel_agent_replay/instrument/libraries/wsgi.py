@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import current
@@ -13,6 +12,9 @@ from otel_agent_replay.boundary.session import Call, cross, run, settle
 from otel_agent_replay.instrument._patch import Function, Library, Target
 from otel_agent_replay.instrument.serving import MASKED, SERVING, Response, caller, locate
 from otel_agent_replay.recording.values import Json, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 Environ: TypeAlias = "dict[str, Any]"
 Application: TypeAlias = "Callable[[Environ, Callable[..., Any]], Iterable[bytes]]"
@@ -56,8 +58,7 @@ def serve(
 ) -> Iterable[bytes]:
     """Call a WSGI application for one request, which is a run of its own and ends with its response's last byte.
 
-    Args:
-        place: where the application is found again; looked for where not given.
+    `place` is where the application is found again; it is looked for where not given.
     """
     if SERVING.get():
         return application(environ, start_response)
@@ -67,7 +68,8 @@ def serve(
         "environ": {
             name: MASKED if name in _CREDENTIALS else value
             for name, value in environ.items()
-            if isinstance(value, str) and (name.isupper() or name == "wsgi.url_scheme") and name in _REQUEST or name.startswith("HTTP_")
+            if (isinstance(value, str) and (name.isupper() or name == "wsgi.url_scheme") and name in _REQUEST)
+            or name.startswith("HTTP_")
         },
     }
     return _body(application, environ, start_response, entry)
@@ -83,7 +85,9 @@ _REQUEST = frozenset(
 """What of the environ is the request; a server adds much that is its own."""
 
 
-def _body(application: Application, environ: Environ, start_response: Callable[..., Any], entry: dict[str, Json]) -> Iterator[bytes]:
+def _body(
+    application: Application, environ: Environ, start_response: Callable[..., Any], entry: dict[str, Json]
+) -> Iterator[bytes]:
     """The response, as lazily as the application gives it."""
     response = Response()
 
@@ -141,4 +145,3 @@ LIBRARIES = (
 )
 """Gunicorn, Waitress and uWSGI are not patched: an application of Flask is seen there by itself, any other is
 wrapped with `otel_agent_replay.wsgi`."""
-
