@@ -210,7 +210,7 @@ class TimerHandle(asyncio.TimerHandle):
 
     def _run(self) -> None:
         if self.turn.comes():
-            super()._run()  # type: ignore[misc]  # known to the loop only
+            super()._run()
 
     def cancel(self) -> None:
         """Cancel the timer, and give up its place."""

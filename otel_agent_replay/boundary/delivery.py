@@ -37,6 +37,8 @@ class Delivery:
     replaying: ClassVar[bool] = False
     pace: ClassVar[float] = 0.0
     """Seconds for which the sampler leaves it alone after each progress."""
+    slowest: ClassVar[float] = 0.02
+    """Seconds between two looks of the sampler, while nothing changes."""
 
     def __init__(self) -> None:
         self.lock = RLock()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.completions import FREE, UNFIRED, Completion, Due, State
@@ -50,7 +50,9 @@ LAST_STRIKE = 6
 LONGEST_HOLD = 0.25
 """Seconds after which what is held back is let go, whatever the reason."""
 BLOCKED = 2
-"""Looks in which a thread must have been asleep to count as blocked."""
+"""Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
+BLOCKED_ALONE = 8
+"""The same while other threads run: they may keep it from the interpreter's lock, which looks like sleep."""
 
 
 class Gate(Delivery):
@@ -81,6 +83,8 @@ class Gate(Delivery):
         self._spent = 0
         self._strikes = 0
         self._ran: int | None = None
+
+    slowest: ClassVar[float] = 0.001
 
     @property
     def holds(self) -> bool:
@@ -154,7 +158,7 @@ class Gate(Delivery):
             long = real.monotonic() - self._held_since > LONGEST_HOLD
             for party in tuple(self.busy):
                 self._spend(party, look.delta.get(party.native, 0))
-                if look.still >= BLOCKED if party.ident == UNBORN else look.asleep(party.native) >= BLOCKED:
+                if look.still >= BLOCKED or (party.ident != UNBORN and look.asleep(party.native) >= BLOCKED_ALONE):
                     self.busy.discard(party)
                 elif long or self._exhausted(party):
                     self._let_go(party)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 FASTEST = 0.0001
 """Seconds between two looks, at first."""
-SLOWEST = 0.02
-"""Seconds between two looks, while nothing changes."""
 
 DEBUGGERS = frozenset({"bdb", "pdb", "pydevd", "debugpy", "ipdb", "pudb", "_pydevd_bundle", "_pydev_bundle"})
 """Top-level modules of debuggers."""
@@ -145,7 +143,8 @@ class _Sampler:
                     if not self._tick(gate, look):
                         with self.lock:
                             self.gates.discard(gate)
-                self.pace = min(SLOWEST, self.pace * 1.5) if look.started else FASTEST
+                slowest = min(gate.slowest for gate in gates)
+                self.pace = min(slowest, self.pace * 1.5) if look.started else FASTEST
                 look.started = True
             self.awake.acquire()
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _IN_MEMORY = 8 << 20
+_FOLDED = 8
+"""Characters that a folded column keeps at least."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -103,10 +105,15 @@ def _rich_table(
     from rich.table import Table  # noqa: PLC0415 (only on a terminal)
     from rich.text import Text  # noqa: PLC0415 (only on a terminal)
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for name in columns:
-        align = "right" if name in right else "left"
-        table.add_column(name, justify=align, overflow="fold", no_wrap=name not in folded)  # type: ignore[arg-type]
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            overflow="fold",
+            no_wrap=name not in folded,
+            min_width=_FOLDED if name in folded else None,
+        )
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_style(cell)) for cell in row))
     Console(highlight=False).print(table)
@@ -140,10 +147,10 @@ def iso(nanoseconds: int) -> str:
     return (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat(timespec="microseconds")
 
 
-def local(nanoseconds: int, *, year: bool = True) -> str:
-    """The reader's own time, to the second."""
+def local(nanoseconds: int, *, brief: bool = False) -> str:
+    """The reader's own time, to the second; brief without year and seconds."""
     moment = (_EPOCH + timedelta(microseconds=nanoseconds // 1000)).astimezone()
-    return moment.strftime("%Y-%m-%d %H:%M:%S" if year else "%m-%d %H:%M:%S")
+    return moment.strftime("%m-%d %H:%M" if brief else "%Y-%m-%d %H:%M:%S")
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 import click
 
 from otel_agent_replay import settings
-from otel_agent_replay.analysis.summary import RunSummary, summarise
+from otel_agent_replay.analysis.summary import RunSummary, Status, summarise
 from otel_agent_replay.cli._output import (
     buffered_list,
     duration,
@@ -23,7 +23,7 @@ from otel_agent_replay.store import listing
 SHOWN = 50
 """Runs in a table, unless asked otherwise. JSON holds all of them."""
 
-SHORT_ID = 12
+SHORT_ID = 8
 """Hex digits of a run's id in a table on a terminal."""
 
 
@@ -84,34 +84,39 @@ def as_row(summary: RunSummary) -> dict[str, object]:
 
 
 def _table(rows: list[tuple[str, ...]], more: int) -> None:
-    facts, numbers = ("started", "run", "name", "entry", "status", "complete"), ("took", "calls", "model", "in", "out")
+    facts, numbers = ["started", "run", "name", "entry", "status", "complete"], ["took", "calls", "model", "in", "out"]
+    if on_terminal():
+        facts.remove("complete")
     emit_table((*facts, *numbers), rows, right=numbers, folded=("name", "entry"))
     if more > 0:
         click.echo(f"… and {more:,} older runs; --limit 0 shows all.", err=True)
 
 
 def _rows(summaries: list[RunSummary]) -> list[tuple[str, ...]]:
-    """Cells. On a terminal a run is named by the beginning of its id, where that is enough."""
+    """Cells. On a terminal, which may be narrow, a run is named by the beginning of its id where that is enough."""
+    brief = on_terminal()
     ids = Counter(summary.run_id[:SHORT_ID] for summary in summaries)
-    short = on_terminal()
     return [
-        _cells(each, each.run_id[:SHORT_ID] if short and ids[each.run_id[:SHORT_ID]] == 1 else each.run_id)
+        (
+            local(each.started_ns, brief=brief),
+            each.run_id[:SHORT_ID] if brief and ids[each.run_id[:SHORT_ID]] == 1 else each.run_id,
+            each.name or "?",
+            each.entry or "?",
+            *_state(each, brief=brief),
+            duration(each.duration_s) if each.duration_s is not None else "",
+            str(each.crossings),
+            str(each.model_calls),
+            f"{each.input_tokens:,}",
+            f"{each.output_tokens:,}",
+        )
         for each in summaries
     ]
 
 
-def _cells(summary: RunSummary, run_id: str) -> tuple[str, ...]:
+def _state(summary: RunSummary, *, brief: bool) -> tuple[str, ...]:
+    """Status and completeness, in two cells or in one: what is unfinished is incomplete anyway."""
     status = "live" if summary.live else str(summary.status)
-    return (
-        local(summary.started_ns, year=not on_terminal()),
-        run_id,
-        summary.name or "?",
-        summary.entry or "?",
-        status,
-        "yes" if summary.complete else "no",
-        duration(summary.duration_s) if summary.duration_s is not None else "",
-        str(summary.crossings),
-        str(summary.model_calls),
-        f"{summary.input_tokens:,}",
-        f"{summary.output_tokens:,}",
-    )
+    if not brief:
+        return status, "yes" if summary.complete else "no"
+    lacks = not summary.complete and summary.status is not Status.UNFINISHED
+    return (f"{status}, incomplete" if lacks else status,)

@@ -185,7 +185,7 @@ def test_the_table_on_a_terminal(home):
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
-    assert f" {run.run_id[:12]} " in child.before
+    assert f" {run.run_id[:8]} " in child.before
     assert run.run_id not in child.before
     assert "\x1b[32mok" in child.before
 

@@ -161,3 +161,11 @@ def test_a_changed_application_answers_something_else(model_bench) -> None:
     again = model_bench.replay(run=run["run_id"])
     assert again.code == 125
     assert again.report["divergences"][0]["kind"] == "diverged"
+
+
+def test_a_class_may_hold_the_maker_of_locks(bench) -> None:
+    # As werkzeug does: the built-in function is no method there, and what stands for it must be none either.
+    program = "import threading\nclass Map:\n    lock_class = threading.Lock\nprint(Map().lock_class().acquire())\n"
+    assert bench.record(program) == "True\n"
+    again = bench.replay()
+    assert (again.code, again.out) == (0, "True\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 
 import httpx2
@@ -140,7 +141,17 @@ def test_no_socket_is_opened_in_the_block(recorded, base_url: str) -> None:
 
 def test_a_client_without_context_is_answered_by_the_replay_that_made_it(recorded) -> None:
     recorded("sync")
-    with replay("latest", partial=True) as replayed:
-        client = replayed.openai_client(base_url=NOWHERE, max_retries=0)
-        with pytest.raises(DivergenceError):
+    raised = []
+
+    def without_context(client) -> None:
+        try:
             client.chat.completions.create(model="m1", messages=[{"role": "user", "content": "something else"}])
+        except BaseException as error:
+            raised.append(error)
+
+    with pytest.raises(DivergenceError, match="something else"), replay("latest", partial=True) as replayed:
+        client = replayed.openai_client(base_url=NOWHERE, max_retries=0)
+        thread = threading.Thread(target=contextvars.Context().run, args=(without_context, client))
+        thread.start()
+        thread.join()
+    assert [type(error) for error in raised] == [DivergenceError]

@@ -10,6 +10,7 @@ that waits for it is seen to wait. Locks of the standard library, and those made
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from _thread import allocate_lock
@@ -168,7 +169,8 @@ def _maker(name: str, original: Callable[..., Any], ordered: type[OrderedLock]) 
         return gate is not None and gate.holds and callers.kind_of(sys._getframe(depth)) <= callers.DISPATCH
 
     if not isinstance(original, type):
-        return lambda: ordered() if wanted(2) else original()
+        # A partial, like the built-in function that it stands for, is no method where a class holds it.
+        return functools.partial(lambda: ordered() if wanted(2) else original())
 
     def new(_: type) -> Any:
         return ordered() if wanted(2) else original()
