@@ -28,6 +28,10 @@ KEPT_STDOUT = 64 * 1024
 """So many characters of standard output are kept, to show where two ends differ; all of it is digested."""
 
 
+PROMPTERS = frozenset(("bdb", "cmd", "pdb"))
+"""Modules that write to standard output for whoever debugs the program, which is no part of its output."""
+
+
 class Ending:
     """Watches for the end of this process and tells `ended` once, with what is known of it.
 
@@ -126,6 +130,8 @@ class Ending:
 
         def tee(text: str, /) -> int:
             written: int = write(text)
+            if sys._getframe(1).f_globals.get("__name__") in PROMPTERS:  # noqa: SLF001 (its public name)
+                return written
             self._digest.update(text.encode("utf-8", "surrogatepass"))
             if self._length < KEPT_STDOUT:
                 self._kept.append(text)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _POSITION = re.compile(r"(?:(?P<lane>\S+) )?(?P<key>.+)#(?P<ordinal>\d+)\Z")
 
+GOES_ON = -1
+"""Line that `bdb` stops at after `continue`: none."""
+
 _OURS = ("otel_agent_replay", "wrapt")
 
 
@@ -68,7 +71,12 @@ def _stop(frame: FrameType) -> None:
         return
     debugger = pdb.Pdb(skip=[f"{name}.*" for name in _OURS])
     debugger.reset()
+    outer: FrameType | None = frame
+    while outer is not None:
+        outer.f_trace = debugger.trace_dispatch
+        debugger.botframe, outer = outer, outer.f_back
     debugger.interaction(frame, None)
     if debugger.quitting:
         raise bdb.BdbQuit
-    sys.settrace(debugger.trace_dispatch)  # `next` and `step` go on from here
+    if debugger.stoplineno != GOES_ON or debugger.breaks:
+        sys.settrace(debugger.trace_dispatch)  # `next` and `step` go on from here
