@@ -64,8 +64,13 @@ def ident(span_id: int, slot: str) -> str:
     return f"{span_id:016x}.{slot}"
 
 
-def compose(record: CrossingRecord, refer: Callable[[str, bytes], Json]) -> dict[str, Json]:
+def compose(
+    record: CrossingRecord, refer: Callable[[str, bytes], Json], requests: dict[int, dict[str, Json]] | None = None
+) -> dict[str, Json]:
     """The payload of a crossing, with or without an outcome.
+
+    `requests` keeps what is composed of each attempt's request, which does not change once it is sent: given
+    again for the end frame, it is not composed twice.
 
     `refer(slot, body)` is asked for each body; slots are ``<n>.b`` (request body of attempt n), ``<n>.d``
     (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o`` and
@@ -89,7 +94,8 @@ def compose(record: CrossingRecord, refer: Callable[[str, bytes], Json]) -> dict
         else:
             payload[slot] = value
     if record.attempts:
-        payload["a"] = [_attempt(number, attempt, named) for number, attempt in enumerate(record.attempts)]
+        known = {} if requests is None else requests
+        payload["a"] = [_attempt(number, attempt, named, known) for number, attempt in enumerate(record.attempts)]
     return payload
 
 
@@ -99,8 +105,7 @@ def _unnamed(ref: Json, name: str) -> Json:
     return ref
 
 
-def _attempt(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json]) -> Json:
-    request, head = attempt.request, attempt.head
+def _request(number: int, request: WireRequest, refer: Callable[[str, bytes], Json]) -> dict[str, Json]:
     body = request.body
     found: dict[str, Json] = {}
     if request.method != "POST":
@@ -108,6 +113,17 @@ def _attempt(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json])
     found["h"] = _headers([request.url], request.headers, len(body), f"{number}.h", refer)
     if body:
         found["b"] = refer(f"{number}.b", body)
+    return found
+
+
+def _attempt(
+    number: int, attempt: Attempt, refer: Callable[[str, bytes], Json], requests: dict[int, dict[str, Json]]
+) -> Json:
+    head = attempt.head
+    known = requests.get(number)
+    if known is None:
+        known = requests[number] = _request(number, attempt.request, refer)
+    found = dict(known)
     data = b"".join(attempt.chunks)
     if head is not None:
         found["s"] = head.status

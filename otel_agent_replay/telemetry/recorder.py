@@ -47,11 +47,13 @@ _thread = threading.local()
 class _Open:
     """A crossing that has not ended: its live span, and the references that its frames have in common."""
 
-    __slots__ = ("refs", "span")
+    __slots__ = ("refs", "requests", "span")
 
     def __init__(self) -> None:
         self.span: Span | None = None
         self.refs: dict[str, tuple[bytes, Json]] = {}
+        self.requests: dict[int, dict[str, Json]] = {}
+        """What is composed of each attempt's request, by its number."""
 
 
 class SpoolRecorder:
@@ -233,9 +235,10 @@ class SpoolRecorder:
             return ref
 
         try:
-            data = _json(payload.compose(record, refer))
+            data = _json(payload.compose(record, refer, kept.requests))
             self._append(crossing_bytes(self._required_run(), record, data, whole=whole), pieces)
         except BaseException:
+            kept.requests.clear()
             kept.refs.clear()  # what was referred to is not on disk: nothing may refer to it any more
             self._contents.reset()
             raise
