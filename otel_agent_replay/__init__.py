@@ -59,9 +59,9 @@ def __getattr__(name: str) -> object:
 
 
 class _Package(ModuleType):
-    """The name `boundary` is the public function, though a package below has it too.
+    """The names `boundary` and `replay` are the public functions, though packages below have them too.
 
-    Importing that package binds it here under its own name, before or after anybody asks for the function;
+    Importing such a package binds it here under its own name, before or after anybody asks for the function;
     it is found in `sys.modules` without that.
     """
 
@@ -74,5 +74,15 @@ class _Package(ModuleType):
     def boundary(self, package: object) -> None:
         """The import system binds the package: leave the name to the function."""
 
+    @property
+    def replay(self) -> object:
+        """The public function, imported when it is first asked for."""
+        return import_module(f"{__name__}.assembly.scoped").replay
+
+    @replay.setter
+    def replay(self, package: object) -> None:
+        """The import system binds the package: leave the name to the function."""
+
 
 sys.modules[__name__].__class__ = _Package
+"""The public names are what they say, in whatever order the package's parts are imported."""

@@ -51,6 +51,9 @@ class Delivery:
         """Lanes that live beside the one that spawned them."""
         self.top = 0
         """Tasks whose spawner waits for their loop to end."""
+        self.finished = False
+        """The main lane has ended."""
+        self._watches: WeakSet[LoopWatch] = WeakSet()
         self.detached = False
         """This is a forked child: nothing is ordered here."""
         self.shift = 0.0
@@ -149,6 +152,15 @@ class Delivery:
                 self.top -= 1
             else:
                 self.nested -= 1
+            self._retire()
+
+    def _retire(self) -> None:
+        """The last lane has ended: loops and threads have nothing to do with this run any more."""
+        if self.finished and self.nested <= 0 and self.top <= 0:
+            for watch in list(self._watches):
+                watch.leave(self)
+            for party in list(self.parties.values()):
+                self.leave(party)
 
     # -- parties
 
@@ -171,8 +183,9 @@ class Delivery:
 
     def leave(self, party: Party) -> None:
         """A thread takes part no longer."""
-        if self.parties.get(party.ident) is party:
-            del self.parties[party.ident]
+        with self.lock:
+            if self.parties.get(party.ident) is party:
+                del self.parties[party.ident]
         if THREADS.get(party.ident) is party:
             del THREADS[party.ident]
         self.settle(party)
@@ -180,8 +193,9 @@ class Delivery:
     def meet(self, loop: asyncio.AbstractEventLoop) -> LoopWatch:
         """Code of this run is in a loop. Called in its thread, or before it runs."""
         watch = watched(loop)
-        if self not in watch.gates:
+        if self.holds and self not in watch.gates:
             watch.join(self)
+            self._watches.add(watch)
         if asyncio._get_running_loop() is loop:
             watch.started()
         return watch

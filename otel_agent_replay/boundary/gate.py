@@ -110,7 +110,9 @@ class Gate(Delivery):
     def finish(self) -> None:
         """The run ends: timers that are left never came. Other threads may go on."""
         with self.lock:
+            self.finished = True
             expected, self._expected = self._expected, set()
+            self._retire()
         for completion in expected:
             self._log(completion.lane.path, completion.key, completion.ordinal, UNFIRED)
 

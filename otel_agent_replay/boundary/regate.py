@@ -97,7 +97,6 @@ class ReplayGate(Delivery):
         self._performing: set[Lane] = set()
         self._serial = count()
         self._firings = 0
-        self._finished = False
         self._ended = False
         self._progress = (0, 0.0)
 
@@ -141,9 +140,10 @@ class ReplayGate(Delivery):
     def finish(self) -> None:
         """The main lane has ended: threads that wait for what never came, and would keep the process, end."""
         with self.lock:
-            self._finished = True
+            self.finished = True
             for completion in tuple(self._parked):
                 self._release(completion)
+            self._retire()
 
     def expect(self, completion: Completion) -> None:
         with self.lock:
@@ -180,7 +180,7 @@ class ReplayGate(Delivery):
         elif place is NEVER:
             if completion.state is State.QUEUED and not completion.last_resort:
                 self._parked.add(completion)
-                if self._finished:
+                if self.finished:
                     self._release(completion)
         elif place is FREE:
             if completion.last_resort:
@@ -329,7 +329,7 @@ class ReplayGate(Delivery):
     # -- the end
 
     def _is_stuck(self) -> bool:
-        return not self._finished and bool(self._parked or self.departed())
+        return not self.finished and bool(self._parked or self.departed())
 
     def _stop(self) -> None:
         with self.lock:

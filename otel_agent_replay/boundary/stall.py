@@ -18,6 +18,7 @@ import sysconfig
 import threading
 from _thread import allocate_lock, start_new_thread
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
@@ -104,7 +105,7 @@ class _Sampler:
 
     def forked(self) -> None:
         """Begin anew: in a forked child the sampler's thread is not there."""
-        self.lock = allocate_lock()
+        self.lock = RLock()  # a finaliser may come back here
         self.gates: set[Delivery] = set()
         self.awake = allocate_lock()
         self.awake.acquire()

@@ -28,3 +28,20 @@ assert boundary("tool", "double")(lambda n: 2 * n)(4) == 8
 assert lanes.ROOT == "main"
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "before", ["pass", "import otel_agent_replay.replay.lanes", "import otel_agent_replay.assembly.scoped"]
+)
+def test_replay_is_the_function_though_a_package_has_its_name(before: str) -> None:
+    code = f"""
+{before}
+import otel_agent_replay
+from otel_agent_replay import replay
+from otel_agent_replay.replay import lanes
+import otel_agent_replay.replay.matching
+from otel_agent_replay import replay as again
+assert callable(replay) and replay is again is otel_agent_replay.replay
+assert lanes.family("main/task:worker#3") == "task:worker"
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)

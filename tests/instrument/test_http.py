@@ -64,11 +64,11 @@ def awaitable(value: Any) -> bool:
     return hasattr(value, "__await__")
 
 
-def get(path: str, read: Callable[[Any], Any], **options: Any) -> Callable[[Any], Any]:
+def get(path: str, read: Callable[[Any], Any], method: str = "GET", **options: Any) -> Callable[[Any], Any]:
     """A program of one request."""
 
     def program(client: Any) -> Any:
-        response = client.get(path, **options)
+        response = client.request(method, path, **options)
         if not awaitable(response):
             return read(response)
 
@@ -374,13 +374,20 @@ def test_a_transport_built_on_another_client_is_one_attempt(server: Any, tape: A
 
 @every_colour
 def test_telemetry_is_not_recorded_and_does_not_leave_a_replay(server: Any, tape: Any, colour: Colour) -> None:
-    url = f"{server.url}/v1/traces/ingest"
+    url = f"{server.url}/v1/traces"
     with tape.record() as session:
-        assert colour.run(get(url, lambda r: r.status_code)) == 200
+        assert colour.run(get(url, lambda r: r.status_code, "POST")) == 200
     assert session.records == []
     with tape.replay() as session, pytest.raises(colour.module.ConnectError, match="telemetry"):
-        colour.run(get(url, lambda r: r.status_code))
+        colour.run(get(url, lambda r: r.status_code, "POST"))
     assert session.crossings == []
+
+
+@every_colour
+def test_reading_traces_from_a_backend_is_no_telemetry(server: Any, tape: Any, colour: Colour) -> None:
+    with tape.record() as session:
+        colour.run(get(f"{server.url}/v1/traces/123", lambda r: r.status_code))
+    assert len(session.records) == 1
 
 
 def test_what_opentelemetry_suppresses_is_recorded_all_the_same(server: Any, tape: Any) -> None:

@@ -113,6 +113,15 @@ def serve(bench, command: list[str], port: int) -> subprocess.Popen:
     raise AssertionError("the server did not start")
 
 
+def until_ended(bench) -> None:
+    """A client has its answer before the server has written how the request ended: wait for that."""
+    for _ in range(60):
+        if all(run["status"] == "ok" for run in bench.runs() if run["name"] == "POST /ask"):
+            return
+        time.sleep(0.5)
+    raise AssertionError("a request does not end")
+
+
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
 def test_requests_are_runs_and_are_served_again(model_bench, kind: str) -> None:
     model_bench.write(APPLICATION if kind == "asgi" else FLASK, "service.py")
@@ -127,6 +136,7 @@ def test_requests_are_runs_and_are_served_again(model_bench, kind: str) -> None:
             asked = {"question": f"question {n}"}
             reply = httpx2.post(f"http://127.0.0.1:{port}/ask", json=asked, headers=headers, timeout=30)
             answers.append(reply.text)
+        until_ended(model_bench)
     finally:
         server.terminate()
         server.wait(30)
@@ -150,6 +160,7 @@ def test_a_changed_application_answers_something_else(model_bench) -> None:
     server = serve(model_bench, [str(BIN / "opentelemetry-instrument"), sys.executable, *uvicorn], port)
     try:
         httpx2.post(f"http://127.0.0.1:{port}/ask", json={"question": "what"}, timeout=30).raise_for_status()
+        until_ended(model_bench)
     finally:
         server.terminate()
         server.wait(30)
