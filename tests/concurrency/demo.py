@@ -55,6 +55,8 @@ def waves() -> Any:
         seen: list[Any] = []
         pending = {asyncio.create_task(atool("race"), name=f"racer {number}") for number in range(6)}
         for _ in range(3):
+            if not pending:  # where nothing is held back, all may come at once
+                break
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             seen.append([(task.get_name(), task.result()) for task in done])
             seen.append([task.get_name() for task in pending])
