@@ -1,9 +1,10 @@
 """How much a recording slows an event loop that never idles.
 
-    python benchmarks/busy_loop.py [--rounds 7] [--calls 25] [--latency 0.02]
+    python benchmarks/busy_loop.py [--rounds 7] [--calls 15] [--latency 0.1]
 
-Forty tasks make call after call on a loop that is 90 % busy, in one of three ways: bursts of 9 ms of
-computing each 10 ms, a task that spins on `sleep(0)`, a callback that schedules itself. Recorded and bare
+Forty tasks make call after call, each over its own connection to a server, on a loop that is busy in one
+of three ways: bursts of 9 ms of computing each 10 ms, a task that spins on `sleep(0)`, a callback that
+schedules itself; and, to compare, on one that is not. Recorded and bare
 runs alternate in fresh processes; printed is the ratio of their medians, and what the recording noted.
 """
 
@@ -56,33 +57,33 @@ async def idle() -> None:
     await asyncio.Event().wait()
 
 
-async def agent(call, busy: str, calls: int) -> float:
+async def agent(call, busy: str, calls: int, address: tuple[str, int]) -> float:
     """Seconds that all calls took."""
+    connections = [await asyncio.open_connection(*address) for _ in range(TASKS)]
 
-    async def worker() -> None:
+    async def worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(calls):
-            await call()
+            await call(reader, writer)
 
     background = asyncio.create_task(globals()[busy]())
     await asyncio.sleep(0.02)
     began = time.perf_counter()
-    await asyncio.gather(*[worker() for _ in range(TASKS)])
+    await asyncio.gather(*[worker(*connection) for connection in connections])
     took = time.perf_counter() - began
     background.cancel()
+    for _, writer in connections:
+        writer.close()
     return took
 
 
-async def answer(address: tuple[str, int]) -> bytes:
-    """One exchange with the server, over a connection of its own."""
-    reader, writer = await asyncio.open_connection(*address)
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """One question and its answer."""
     writer.write(b"x")
-    data = await reader.read(1)
-    writer.close()
-    return data
+    return await reader.read(1)
 
 
 def bare(busy: str, calls: int, address: tuple[str, int]) -> dict[str, object]:
-    return {"seconds": asyncio.run(agent(lambda: answer(address), busy, calls)), "notes": []}
+    return {"seconds": asyncio.run(agent(exchange, busy, calls, address)), "notes": []}
 
 
 def recorded(busy: str, calls: int, address: tuple[str, int]) -> dict[str, object]:
@@ -97,21 +98,21 @@ def recorded(busy: str, calls: int, address: tuple[str, int]) -> dict[str, objec
     concurrency.install()
     lanes.set_process_root(session.root)  # type: ignore[arg-type]
 
-    async def call() -> object:
+    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> object:
         lane = lanes.current()
         crossing = session.open(lane, Call(Kind.MODEL, "model", wire=True))  # type: ignore[arg-type]
-        return settle(await run_async(cross(crossing), lambda: answer(address)))  # type: ignore[arg-type]
+        return settle(await run_async(cross(crossing), lambda: exchange(reader, writer)))  # type: ignore[arg-type]
 
-    return {"seconds": asyncio.run(agent(call, busy, calls)), "notes": session.notes}
+    return {"seconds": asyncio.run(agent(call, busy, calls, address)), "notes": session.notes}
 
 
 def serve(latency: float) -> None:
     """Answers each byte after the latency; tells its port on standard output."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        await asyncio.sleep(latency)
-        writer.write(b"y")
+        while await reader.read(1):
+            await asyncio.sleep(latency)
+            writer.write(b"y")
         writer.close()
 
     async def main() -> None:
@@ -142,8 +143,8 @@ def measure(mode: str, busy: str, options: argparse.Namespace, port: int) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--calls", type=int, default=25)
-    parser.add_argument("--latency", type=float, default=0.02)
+    parser.add_argument("--calls", type=int, default=15)
+    parser.add_argument("--latency", type=float, default=0.1)
     parser.add_argument("--busy", choices=BUSY, action="append")
     parser.add_argument("--run", choices=("bare", "recorded", "serve"))
     parser.add_argument("--port", type=int)

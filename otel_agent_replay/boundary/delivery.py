@@ -54,6 +54,8 @@ class Delivery:
         self.finished = False
         """The main lane has ended."""
         self._watches: WeakSet[LoopWatch] = WeakSet()
+        self._last: Completion | None = None
+        """What was granted last."""
         self.detached = False
         """This is a forked child: nothing is ordered here."""
         self.shift = 0.0
@@ -122,6 +124,10 @@ class Delivery:
         raise NotImplementedError
 
     def _next(self) -> Completion | None:
+        raise NotImplementedError
+
+    def _peek(self) -> Completion | None:
+        """What `_next` is sure to give."""
         raise NotImplementedError
 
     def _keeps_holding(self, party: Party) -> bool:
@@ -234,9 +240,15 @@ class Delivery:
                 self._mark(party)
             completion.state = State.QUEUED
             self._enqueue(completion)
+            granted = self.grants
             self._advance()
             completion.arriving = False
-            return completion.state is State.GRANTED
+            if completion.state is not State.GRANTED:
+                return False
+            if isinstance(completion, TimerTurn) and completion.wake is not None and self.grants > granted + 1:
+                completion.wake()  # behind the timers for the same moment that were granted with it
+                return False
+            return True
 
     def pass_begins(self, watch: LoopWatch) -> bool:
         """A loop is about to wait for the world, unless something is ready: whether it should rather not."""
@@ -260,15 +272,23 @@ class Delivery:
             return party in self.busy
 
     def _advance(self) -> None:
-        while not self.busy:
+        while not self.busy or self._together():
             completion = self._next()
             if completion is None:
                 break
             self._grant(completion)
         self._held()
 
+    def _together(self) -> bool:
+        """Timers of one loop for one moment fire in one pass, as they do in any loop: nested timeouts need it."""
+        last, coming = self._last, self._peek()
+        if not isinstance(last, TimerTurn) or not isinstance(coming, TimerTurn) or last.when != coming.when:
+            return False
+        return last.watch is coming.watch and all(party.watch is last.watch for party in self.busy)
+
     def _grant(self, completion: Completion) -> None:
         completion.state = State.GRANTED
+        self._last = completion
         self.grants += 1
         watch = completion.watch
         party = completion.party if watch is None else self.parties.get(watch.ident)

@@ -181,6 +181,9 @@ class Gate(Delivery):
         self._begin_hold()
         return self._queue.popleft()
 
+    def _peek(self) -> Completion | None:
+        return self._queue[0] if self._queue else None
+
     def _held(self) -> None:
         if not self._queue:
             return

@@ -71,6 +71,7 @@ class LoopWatch:
         what it had: a delivery that comes into the middle of something could not be repeated."""
         self.context = _outside()
         self.sees = hasattr(loop, "_run_once") and hasattr(loop, "_ready")
+        self._plain = getattr(type(loop), "_run_once", None) is asyncio.BaseEventLoop.__dict__["_run_once"]
         self.closed = 0
         """Passes in a row in which it did not look at the world."""
         self._clocked = False
@@ -190,9 +191,12 @@ class LoopWatch:
                 self._deliver()
         for gate in self.gates:
             reacting = gate.pass_begins(self) or reacting
-        return reacting and bool(self.loop._ready) and self.closed < MOST_CLOSED and not self.loop._debug
+        if self.closed >= MOST_CLOSED or self.loop._debug or not self._plain:
+            return False
+        return reacting and bool(self.loop._ready)
 
     def _closed_pass(self) -> None:
+        """What a plain loop does in a pass, but for looking at the world."""
         self.closed += 1
         ready = self.loop._ready
         for _ in range(len(ready)):

@@ -94,6 +94,8 @@ class ReplayGate(Delivery):
         self._free: deque[Completion] = deque()
         self._deadlines: list[tuple[float, int, Completion]] = []
         self._parked: set[Completion] = set()
+        self._woken: set[Completion] = set()
+        """Granted in a loop that has not run them yet."""
         self._performing: set[Lane] = set()
         self._serial = count()
         self._firings = 0
@@ -153,6 +155,7 @@ class ReplayGate(Delivery):
 
     def passed(self, completion: Completion) -> None:
         completion.state = State.PASSED
+        self._woken.discard(completion)
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
         if completion.when is not None:
@@ -161,6 +164,7 @@ class ReplayGate(Delivery):
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:
+            self._woken.discard(completion)
             if completion.state >= State.GRANTED:
                 return
             place = completion.place
@@ -214,6 +218,9 @@ class ReplayGate(Delivery):
                 return self._next() if self._waiting and self._certain() and self._leap() else None
             self._place += 1
 
+    def _peek(self) -> Completion | None:
+        return None if self._free else self._waiting.get(self._place)
+
     def _blocking(self) -> Completion | None:
         """A call that blocks its loop: what waits in that loop cannot come before it."""
         for place, completion in self._waiting.items():
@@ -259,8 +266,13 @@ class ReplayGate(Delivery):
                 return True
         return False
 
+    def _grant(self, completion: Completion) -> None:
+        if completion.watch is not None:
+            self._woken.add(completion)
+        super()._grant(completion)
+
     def _held(self) -> None:
-        if self._waiting or self._free or self._parked or self._deadlines:
+        if self._woken or self._waiting or self._free or self._parked or self._deadlines:
             self._attend()
 
     # -- settling
@@ -287,7 +299,7 @@ class ReplayGate(Delivery):
 
     def tick(self, look: Look) -> bool:
         with self.lock:
-            if not (self._waiting or self._free or self._parked or self._deadlines) or self._ended:
+            if not (self._woken or self._waiting or self._free or self._parked or self._deadlines) or self._ended:
                 return False
             if self._progress[0] != self.grants or not self._progress[1]:
                 self._progress = (self.grants, real.monotonic())
@@ -300,6 +312,11 @@ class ReplayGate(Delivery):
                 return True
             self._advance()
             if self.busy or not self._settled_for_good(look):
+                return True
+            if self._woken:
+                for completion in tuple(self._woken):
+                    if completion.wake is not None:
+                        completion.wake()  # nothing runs, so its loop was woken and did not notice
                 return True
             if self._leap():
                 self._advance()

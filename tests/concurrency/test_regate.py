@@ -542,3 +542,38 @@ async def test_pytest_asyncio_and_its_contexts_are_left_alone() -> None:
     assert lanes.current() is None
     await pause(0)
     assert await asyncio.wait_for(asyncio.sleep(0, "value"), 1) == "value"
+
+
+def test_timeouts_for_one_moment_fire_together() -> None:
+    async def main() -> list[Any]:
+        deadline = asyncio.get_running_loop().time() + 0.01
+        outer = inner = None
+        try:
+            async with asyncio.timeout_at(deadline) as outer:
+                async with asyncio.timeout_at(deadline) as inner:
+                    await asyncio.gather(asyncio.sleep(10), atool("call", longest=0))
+        except TimeoutError:
+            assert outer is not None
+            assert inner is not None
+            return [outer.expired(), inner.expired()]
+        return []
+
+    recorded, session = record(lambda: asyncio.run(main()))
+    assert recorded == [True, True]
+    assert replay(lambda: asyncio.run(main()), session)[0] == recorded
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks are eager from 3.12 on")
+def test_eager_tasks_are_lanes_from_their_first_step() -> None:
+    async def worker(number: int, seen: list[Any]) -> None:
+        seen.append((number, await atool("first")))
+        seen.append((number, await atool("second")))
+
+    async def main() -> list[Any]:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+        seen: list[Any] = []
+        await asyncio.gather(*[worker(number, seen) for number in range(6)])
+        return seen
+
+    recorded, session = record(lambda: asyncio.run(main()))
+    assert replay(lambda: asyncio.run(main()), session)[0] == recorded

@@ -106,7 +106,7 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if ordering(strand()) is None:
             return await original(fs, timeout=timeout, return_when=return_when)
-        given = list(fs) if not isinstance(fs, asyncio.Future) and hasattr(fs, "__iter__") else fs
+        given = fs if asyncio.isfuture(fs) or not hasattr(fs, "__iter__") else list(fs)
         done, pending = await original(given, timeout=timeout, return_when=return_when)
         return OrderedSet(_sorted(done, given)), OrderedSet(_sorted(pending, given))
 

@@ -56,33 +56,42 @@ def _create_task(original: Callable[..., Any]) -> Callable[..., Any]:
         if parent is None or gate is None:
             return original(self, coro, **options)
         lane = parent.spawn("task", of_coroutine(coro))
-        given = options.get("context")
         top = asyncio._get_running_loop() is None
-        if given is None:
-            token = LANE.set(lane)  # the task copies the context that it is created in
-            try:
-                task = original(self, coro, **options)
-            finally:
-                LANE.reset(token)
-        elif _claim(given, lane):
-            task = original(self, coro, **options)
-            given.run(_HOLDER.set, (id(given), ref(task)))
-        else:
-            task = original(self, LaneCoroutine(coro, lane), **options)
+        gate.spawned(top=top)  # an eager task runs before it is there
+        try:
+            task = _created(original, self, coro, options, lane)
+        except BaseException:
+            gate.ended(top=top)
+            raise
         _follow(gate, self, task, lane, top=top)
         return task
 
     return create_task
 
 
+def _created(original: Callable[..., Any], loop: Any, coro: Any, options: dict[str, Any], lane: Lane) -> Any:
+    """The task, in its lane and the context that was given, if any."""
+    given = options.get("context")
+    if given is None:
+        token = LANE.set(lane)  # the task copies the context that it is created in
+        try:
+            return original(loop, coro, **options)
+        finally:
+            LANE.reset(token)
+    if not _claim(given, lane):
+        return original(loop, LaneCoroutine(coro, lane), **options)
+    task = original(loop, coro, **options)
+    if isinstance(task, asyncio.Future):
+        given.run(_HOLDER.set, (id(given), ref(task)))
+    return task
+
+
 def _follow(gate: Delivery, loop: Any, task: Any, lane: Lane, *, top: bool) -> None:
-    if not isinstance(task, asyncio.Future):
-        return  # what a task factory made is no task of asyncio's
+    if not isinstance(task, asyncio.Future) or task.done():
+        gate.ended(top=top)  # what a task factory made is no task, or was eager and is over
+        return
     TASKS[task] = lane
     watch = gate.meet(loop)
-    if task.done():
-        return  # it was eager, and is over
-    gate.spawned(top=top)
     task.add_done_callback(lambda _: gate.ended(top=top), context=watch.context)
 
 

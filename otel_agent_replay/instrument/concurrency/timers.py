@@ -55,7 +55,7 @@ def _timer(
     turn.watch = gate.meet(loop)
     handle = TimerHandle(turn, callback, args, loop, context)
     if handle._source_traceback:  # type: ignore[attr-defined]
-        del handle._source_traceback[-2:]  # type: ignore[attr-defined]
+        del handle._source_traceback[-3:]  # type: ignore[attr-defined]
     if not gate.replaying:
         heapq.heappush(loop._scheduled, handle)
         handle._scheduled = True  # type: ignore[attr-defined]
