@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import guard
@@ -25,18 +26,20 @@ LIBRARIES = (*instrumentors.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
 """Libraries that are patched when the program imports them."""
 
 
-def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> None:
-    """Patch this process for good.
+def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callable[[], None]:
+    """Patch this process. Gives what undoes this call; the patches go with the last of them.
 
     Args:
         report: told of a library that has an unknown shape.
         named: environment variables that are recorded by value.
     """
     environment.watch(named)
-    concurrency.install(report)
-    for own in (clock, randomness, process, environment, sockets):
-        own.install()
-    _patch.install(LIBRARIES, report)
+    with ExitStack() as undo:
+        undo.callback(concurrency.install(report))
+        for own in (clock, randomness, process, environment, sockets):
+            undo.callback(own.install())
+        undo.callback(_patch.install(LIBRARIES, report))
+        return undo.pop_all().close
 
 
 def close_network() -> None:

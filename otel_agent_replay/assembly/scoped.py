@@ -97,7 +97,7 @@ class Replayed:
 
     def _begin(self, loaded: find.Loaded) -> None:
         self._answers = Answers(loaded.recordings, loaded.run_id)
-        patches.install(self._answers.main.note)
+        self._unpatch = patches.install(self._answers.main.note)
         runs.install(_Here())
         self._token = LANE.set(self._answers.main.root)
 
@@ -105,6 +105,7 @@ class Replayed:
         session = self.session
         LANE.reset(self._token)
         session.order.finish()
+        self._unpatch()
         # How the process ended is another matter than how this block did: only the calls are judged here.
         outcome = session.recording.run.outcome
         if session.declared:

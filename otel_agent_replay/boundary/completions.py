@@ -56,6 +56,7 @@ class Completion:
         "__weakref__",
         "_future",
         "arriving",
+        "due",
         "error",
         "gate",
         "key",
@@ -88,7 +89,9 @@ class Completion:
         self.error: BaseException | None = None
         """To be raised instead."""
         self.when: float | None = None
-        """Of a timer or timeout: in seconds of the clock that it goes by."""
+        """Of a timer: in seconds of its loop's clock, as the program reads it."""
+        self.due: float | None = None
+        """Of a timer or timeout: in seconds of `order.monotonic`."""
         self.arriving = False
         self._future: asyncio.Future[None] | None = None
 

@@ -58,6 +58,8 @@ class Delivery:
         """What was granted last."""
         self.detached = False
         """This is a forked child: nothing is ordered here."""
+        self.told = 0.0
+        """What the program was last told of an event loop's clock, in seconds."""
         self.shift = 0.0
         """Replaying: seconds by which the clock that timers and timeouts go by is ahead of the real one."""
         _gates.add(self)

@@ -20,7 +20,7 @@ from enum import IntEnum
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary import lanes
+from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class LoopWatch:
         self._plain = getattr(type(loop), "_run_once", None) is asyncio.BaseEventLoop.__dict__["_run_once"]
         self.closed = 0
         """Passes in a row in which it did not look at the world."""
-        self._clocked = False
         if self.sees:
             self._once: Callable[[], None] = loop._run_once
             loop._run_once = self._run_once
@@ -85,19 +84,11 @@ class LoopWatch:
         """Tell `gate` of each pass from now on."""
         if gate in self.gates:
             return
-        if gate.replaying and self.sees and not self._clocked:
-            self._clocked = True
-            self.real_time: Callable[[], float] = self.loop.time
-            self.loop.time = self._time
         self.gates = (*self.gates, gate)
 
     def leave(self, gate: Delivery) -> None:
         """The run of `gate` is over."""
         self.gates = tuple(other for other in self.gates if other is not gate)
-
-    def now(self) -> float:
-        """The loop's real clock, in seconds."""
-        return self.real_time() if self._clocked else float(self.loop.time())
 
     def ready(self, gate: Delivery) -> Ready:
         """What the loop has to run for the run of `gate`."""
@@ -119,7 +110,7 @@ class LoopWatch:
 
     def awaits_world(self) -> bool:
         """Whether files other than its own could wake it, or a timer that is none of the program's, soon."""
-        soon = self.now() + SOON
+        soon = real.monotonic() + SOON
         if any(timer.when() < soon and not timer.cancelled() for timer in tuple(getattr(self.loop, "_scheduled", ()))):
             return True
         selector = getattr(self.loop, "_selector", None)
@@ -203,13 +194,6 @@ class LoopWatch:
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
-
-    def _time(self) -> float:
-        lane = LANE.get()
-        now = self.real_time()
-        if lane is None or lane is OUTSIDE or lane.beneath is not None or not lane.session.replaying:
-            return now
-        return now + getattr(lane.session.order, "shift", 0.0)
 
 
 def watch_of(loop: Any) -> LoopWatch | None:

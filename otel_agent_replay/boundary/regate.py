@@ -101,6 +101,9 @@ class ReplayGate(Delivery):
         self._firings = 0
         self._ended = False
         self._progress = (0, 0.0)
+        self._settled_at = 0.0
+        """Since when nothing has run; 0.0 where something does. Time in which a thread waits for the processor
+        is none in which the world was waited for."""
 
     # -- what a session and the patches ask
 
@@ -158,9 +161,11 @@ class ReplayGate(Delivery):
         self._woken.discard(completion)
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
-        if completion.when is not None:
-            now = real.monotonic() if completion.watch is None else completion.watch.now()
-            self.shift = max(self.shift, completion.when - now)
+        if completion.due is not None:
+            ahead = completion.due - real.monotonic() - self.shift
+            if ahead > 0:
+                self.shift += ahead
+                completion.lane.session.slept(completion.lane, ahead)
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:
@@ -188,8 +193,7 @@ class ReplayGate(Delivery):
                     self._release(completion)
         elif place is FREE:
             if completion.last_resort:
-                when = completion.when or 0.0
-                heapq.heappush(self._deadlines, (when, next(self._serial), completion))
+                heapq.heappush(self._deadlines, (completion.due or 0.0, next(self._serial), completion))
             else:
                 self._free.append(completion)
         elif not isinstance(place, int) or place < self._place or place in self._waiting:
@@ -309,6 +313,7 @@ class ReplayGate(Delivery):
                     self.busy.discard(party)
                     party.quiet = True
             if self.busy:
+                self._settled_at = 0.0
                 return True
             self._advance()
             if self.busy or not self._settled_for_good(look):
@@ -335,13 +340,15 @@ class ReplayGate(Delivery):
     def _settled_for_good(self, look: Look) -> bool:
         still = min((look.asleep(party.native) for party in self.parties.values()), default=BLOCKED_ALONE)
         if not self._quiet() or (look.still < SURE and still < BLOCKED_ALONE):
+            self._settled_at = 0.0
             return False
         if any(stall.in_debugger(ident) for ident in tuple(self.parties)):
             return False
+        self._settled_at = self._settled_at or real.monotonic()
         patience = PATIENCE if self._open_to_world() else 0.0
         if not self._waiting and not self._deadlines:
             patience = LAST_PATIENCE if patience else PATIENCE
-        return real.monotonic() - self._progress[1] >= patience
+        return real.monotonic() - max(self._progress[1], self._settled_at) >= patience
 
     # -- the end
 

@@ -21,10 +21,10 @@ PATIENCE = 60
 
 
 @pytest.fixture(autouse=True)
-def patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unpatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     monkeypatch.setenv(OTEL_AGENT_REPLAY_RAISE, "1")
     uninstall = concurrency.install()
-    yield
+    yield uninstall
     uninstall()
 
 

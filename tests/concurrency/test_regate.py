@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from otel_agent_replay.boundary import lanes, real
@@ -23,6 +24,9 @@ from otel_agent_replay.recording.divergence import DivergenceClass
 from otel_agent_replay.recording.values import Kind
 from tests.concurrency.conftest import inside, record, replay
 from tests.concurrency.tiny import Recorder, Replayer, atool, pause, sleep, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 
@@ -507,35 +511,26 @@ def test_a_breakpoint_may_last(tmp_path: Path) -> None:
     assert child.exitstatus == 0
 
 
-def test_patches_are_put_in_once_and_taken_out() -> None:
-    concurrency.uninstall()
-    originals = (
-        asyncio.BaseEventLoop.create_task,
-        threading.Condition.wait,
-        cf.Future.set_result,
-        asyncio.wait,
-        threading.Lock,
-    )
+def test_patches_go_in_with_the_first_and_out_with_the_last(unpatch: Callable[[], None]) -> None:
+    def patched() -> list[Any]:
+        owners = (asyncio.BaseEventLoop, threading.Condition, cf.Future, asyncio, threading)
+        names = ("create_task", "wait", "set_result", "wait", "Lock")
+        return [vars(owner)[name] for owner, name in zip(owners, names, strict=True)]
+
+    unpatch()
+    originals = patched()
     uninstall = concurrency.install()
-    patched = (
-        asyncio.BaseEventLoop.create_task,
-        threading.Condition.wait,
-        cf.Future.set_result,
-        asyncio.wait,
-        threading.Lock,
-    )
-    assert all(new is not old for new, old in zip(patched, originals, strict=True))
-    assert concurrency.install() is uninstall
-    assert patched[0] is asyncio.BaseEventLoop.create_task
+    first = patched()
+    assert all(new is not old for new, old in zip(first, originals, strict=True))
+    uninstall_too = concurrency.install()
+    assert patched() == first
     uninstall()
-    restored = (
-        asyncio.BaseEventLoop.create_task,
-        threading.Condition.wait,
-        cf.Future.set_result,
-        asyncio.wait,
-        threading.Lock,
-    )
-    assert restored == originals
+    uninstall()
+    assert patched() == first
+    threading.Lock = others = object()  # type: ignore[misc,assignment]
+    uninstall_too()
+    assert patched() == [*originals[:4], others]
+    threading.Lock = originals[4]  # type: ignore[misc]
 
 
 async def test_pytest_asyncio_and_its_contexts_are_left_alone() -> None:
@@ -560,6 +555,32 @@ def test_timeouts_for_one_moment_fire_together() -> None:
 
     recorded, session = record(lambda: asyncio.run(main()))
     assert recorded == [True, True]
+    assert replay(lambda: asyncio.run(main()), session)[0] == recorded
+
+
+def test_a_deadline_that_had_passed_has_passed_in_a_replay() -> None:
+    """Whoever compares a deadline with the loop's clock gets the recorded clock, however fast a replay is."""
+
+    async def main() -> list[Any]:
+        loop, session = asyncio.get_running_loop(), lanes.LANE.get().session  # type: ignore[union-attr]
+        began = loop.time()
+        seen: list[Any] = [await atool("plan")]
+        if not session.replaying:
+            real.sleep(0.05)
+        for deadline in (began + 0.04, began + 60):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    seen.append(await atool("act"))
+            except TimeoutError:
+                seen.append("out of time")
+        with anyio.move_on_after(began + 0.04 - anyio.current_time()) as scope:
+            seen.append(await atool("look"))
+        return [*seen, scope.cancelled_caught, loop.time() - began]
+
+    recorded, session = record(lambda: asyncio.run(main()))
+    assert recorded[1] == "out of time"
+    assert recorded[2] != "out of time"
+    assert recorded[-2]
     assert replay(lambda: asyncio.run(main()), session)[0] == recorded
 
 

@@ -28,17 +28,22 @@ class Recorder:
         self.crossings: list[dict[str, Any]] = []
         self.events: list[tuple[str, str, int, int]] = []
         self.notes: list[str] = []
+        self.readings: dict[str, list[Any]] = {}
         self.order = Gate(strict, self.numbered, lambda note: self.notes.append(note.what))
         self.root = Lane(self)
 
     def numbered(self, lane: str, key: str, ordinal: int, seq: int) -> None:
         self.events.append((lane, key, ordinal, seq))
 
+    def read(self, lane: Lane, source: str, frame: Any, live: Any) -> Any:
+        self.readings.setdefault(lane.path, []).append(value := live())
+        return value
+
     def open(self, lane: Lane, call: Call) -> Recorded:
         return Recorded(self, lane, call)
 
     def tape(self) -> dict[str, Any]:
-        return {"crossings": self.crossings, "events": self.events}
+        return {"crossings": self.crossings, "events": self.events, "readings": self.readings}
 
 
 class Recorded:
@@ -80,6 +85,8 @@ class Replayer:
     def __init__(self, tape: dict[str, Any]) -> None:
         self.crossings = {(c["lane"], c["key"], c["ordinal"]): c for c in tape["crossings"]}
         self.places = {(lane, key, ordinal): seq for lane, key, ordinal, seq in tape["events"]}
+        self.readings = {lane: iter(values) for lane, values in tape["readings"].items()}
+        self.now = 0.0
         self.divergences: list[Divergence] = []
         self.new: list[str] = []
         self.asked: set[tuple[str, str, int]] = set()
@@ -102,6 +109,13 @@ class Replayer:
     def diverge(self, divergence: Divergence) -> DivergenceError:
         self.divergences.append(divergence)
         return DivergenceError(divergence)
+
+    def read(self, lane: Lane, source: str, frame: Any, live: Any) -> Any:
+        self.now = max(self.now, next(self.readings.get(lane.path, iter(())), self.now + 1e-6))
+        return self.now
+
+    def slept(self, lane: Lane, seconds: float) -> None:
+        self.now += seconds
 
     def open(self, lane: Lane, call: Call) -> Replayed:
         where = (lane.path, call.key, lane.ordinal(call.key))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import socket
 import threading
+import time
 
 import httpx2
 import pytest
@@ -56,6 +59,17 @@ def recorded(model_bench, monkeypatch: pytest.MonkeyPatch):
         return out, importlib.import_module(name)
 
     return record
+
+
+def test_a_process_is_left_as_it_was(recorded) -> None:
+    out, agent = recorded("sync")
+    before = (time.time, os.urandom, socket.socket.connect, threading.Lock, asyncio.BaseEventLoop.time)
+    with replay("latest"):
+        with replay("latest"):
+            assert agent.agent(NOWHERE) == out
+        assert time.time is not before[0]
+        assert agent.agent(NOWHERE) == out
+    assert (time.time, os.urandom, socket.socket.connect, threading.Lock, asyncio.BaseEventLoop.time) == before
 
 
 def test_a_block_is_answered(recorded) -> None:

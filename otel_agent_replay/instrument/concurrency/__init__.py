@@ -7,6 +7,7 @@ patch is one look at a context variable. Runs are found by the context that code
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _installed: list[Patches] = []
+_users: set[object] = set()
+"""Whoever has installed them, and not undone that."""
+_lock = threading.RLock()
 
 LATER: dict[str, Callable[[Patches], None]] = {
     "anyio._backends._asyncio": anyio_threads.install,
@@ -43,19 +47,26 @@ LATER: dict[str, Callable[[Patches], None]] = {
 
 
 def install(note: Callable[[Note], None] | None = None) -> Callable[[], None]:
-    """Patch this process; once is enough. Returns what puts everything back.
+    """Patch this process, unless it is. Returns what undoes this call; the patches go with the last of them.
 
     Args:
         note: told of a library that has an unknown shape and is left alone.
     """
-    if not _installed:
-        patches = Patches()
-        _installed.append(patches)
-        for part in (tasks, timers, waits, locks, threads, pools, queues, thread_pools, processes, ordered):
-            part.install(patches)
-        for module, patch in LATER.items():
-            wrapt.register_post_import_hook(partial(_imported, patches, patch, note), module)
-    return uninstall
+    user = object()
+    with _lock:
+        _users.add(user)
+        if not _installed:
+            _put(note)
+    return partial(_leave, user)
+
+
+def _put(note: Callable[[Note], None] | None) -> None:
+    patches = Patches()
+    _installed.append(patches)
+    for part in (tasks, timers, waits, locks, threads, pools, queues, thread_pools, processes, ordered):
+        part.install(patches)
+    for module, patch in LATER.items():
+        wrapt.register_post_import_hook(partial(_imported, patches, patch, note), module)
 
 
 def _imported(
@@ -76,7 +87,8 @@ def _imported(
             note(Note(NoteKind.UNKNOWN_SHAPE, what))
 
 
-def uninstall() -> None:
-    """Put everything back."""
-    while _installed:
-        _installed.pop().undo()
+def _leave(user: object) -> None:
+    with _lock:
+        _users.discard(user)
+        while _installed and not _users:
+            _installed.pop().undo()

@@ -13,7 +13,7 @@ class Patches:
     """Attributes that were replaced, in order."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, str, Any]] = []
+        self._kept: list[tuple[Any, str, Any, Any]] = []
 
     def put(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by what `make` returns for it; a function keeps its name and signature.
@@ -28,13 +28,15 @@ class Patches:
 
     def same(self, owner: Any, name: str, replacement: Any) -> None:
         """Let `owner.name`, which may be another name of what was replaced, be its replacement too."""
-        self._kept.append((owner, name, vars(owner).get(name, _INHERITED)))
+        self._kept.append((owner, name, vars(owner).get(name, _INHERITED), replacement))
         setattr(owner, name, replacement)
 
     def undo(self) -> None:
-        """Put everything back, the last replacement first."""
+        """Put everything back, the last replacement first; what others have replaced since stays theirs."""
         while self._kept:
-            owner, name, original = self._kept.pop()
+            owner, name, original, replacement = self._kept.pop()
+            if vars(owner).get(name) is not replacement:
+                continue
             if original is _INHERITED:
                 delattr(owner, name)
             else:

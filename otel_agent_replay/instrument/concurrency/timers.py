@@ -1,6 +1,9 @@
 """Timers of event loops: `asyncio.sleep`, `wait_for`, `timeout` and anyio's deadlines all end in `call_at`.
 
 Recording, a timer that fires has a place in the order. Replaying, it never waits: it fires in that place.
+
+What the program reads of a loop's clock is a reading like any other, be it `asyncio.timeout` or anyio that reads
+it to see whether a deadline has passed; what the loop itself reads is not.
 """
 
 # ruff: noqa: SLF001 (it looks into what it patches)
@@ -9,17 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from typing import TYPE_CHECKING, Any
 
+from otel_agent_replay.boundary.callers import DISPATCH, LIBRARY, frames, kind_of
 from otel_agent_replay.boundary.completions import TimerHandle, TimerTurn
 from otel_agent_replay.boundary.lanes import strand
-from otel_agent_replay.boundary.order import TIMER, Delivery, ordering
+from otel_agent_replay.boundary.order import LOOP_TIME, TIMER, Delivery, monotonic, ordering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.instrument.concurrency.patching import Patches
+
+_TURN = "_run_once"
+"""A loop's own function that sees which timers are due; its name in every loop that derives from asyncio's."""
 
 _WAKE_SLEEPER = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # asyncio.sleep's callback
 
@@ -27,6 +36,36 @@ _WAKE_SLEEPER = asyncio.futures._set_result_unless_cancelled  # type: ignore[att
 def install(patches: Patches) -> None:
     """Patch the loops that derive from asyncio's own."""
     patches.put(asyncio.BaseEventLoop, "call_at", _call_at)
+    patches.put(asyncio.BaseEventLoop, "time", _time)
+
+
+def _time(original: Callable[..., float]) -> Callable[..., float]:
+    """What whatever runs in a lane reads of its loop's clock."""
+
+    def time(self: Any) -> float:
+        lane = strand()
+        gate = ordering(lane)
+        if lane is None or gate is None:
+            return original(self)
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == _TURN:
+            return original(self)
+        now = lane.session.read(lane, LOOP_TIME, _reader(frame), lambda: original(self))
+        gate.told = now
+        return now
+
+    return time
+
+
+def _reader(frame: FrameType) -> FrameType:
+    """The code that a reading belongs to: the nearest that is not the loop's; where there is none, who reads."""
+    for outer in frames(frame):
+        kind = kind_of(outer)
+        if kind <= LIBRARY:
+            return outer
+        if kind == DISPATCH:
+            break
+    return frame
 
 
 def _call_at(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +91,7 @@ def _timer(
     ordinal = lane.ordinal(TIMER)
     turn = TimerTurn(gate, lane, TIMER, ordinal, gate.place(lane, TIMER, ordinal), when)
     turn.pause = callback is _WAKE_SLEEPER
+    turn.due = monotonic() + max(0.0, when - gate.told)
     turn.watch = gate.meet(loop)
     handle = TimerHandle(turn, callback, args, loop, context)
     if handle._source_traceback:  # type: ignore[attr-defined]
