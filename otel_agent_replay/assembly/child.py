@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +33,7 @@ def start() -> None:
     if not _take(handover):
         patches.close_network()
         return
+    _end_with_parent()
     answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child))
     child = Child(handover, answers)
     session = answers.main
@@ -43,6 +46,17 @@ def start() -> None:
     child.ending.watch()
     _current.append(child)
 
+
+def _end_with_parent() -> None:
+    """Do not outlive the replaying command, however it ends. Only Linux knows how."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(real.getpid(), signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
 
 _current: list[Child] = []
 

@@ -47,6 +47,8 @@ class Plan:
     command: list[str]
     directory: str
     hash_seed: str
+    timezone: str | None
+    """For `TZ`; None for this machine's own."""
 
 
 def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
@@ -58,8 +60,10 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
         UsageError: `command` starts Python in a way that no replay can be set up in.
     """
     seed = str(run.world.get("hash_seed") or "0")
+    zone = run.world.get("timezone")
+    zone = zone if isinstance(zone, str) else None
     if command:
-        return Plan(_own_command(command), str(Path.cwd()), seed)
+        return Plan(_own_command(command), str(Path.cwd()), seed, zone)
     recorded = _recorded_command(run)
     directory = str(run.world.get("directory") or ".")
     if not trusted:
@@ -69,7 +73,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
     program = _program(recorded)
     if program is not None and not (Path(directory) / program).exists():
         raise CannotStart(f"The program {program} is not in {directory} any more; give a command after `--`.")
-    return Plan(recorded, directory, seed)
+    return Plan(recorded, directory, seed, zone)
 
 
 @dataclass(slots=True)
@@ -127,6 +131,7 @@ def _spawn(plan: Plan, handover: Handover, path: Path) -> int:
         **_EXPORTERS,
         VARIABLE: str(path),
         "PYTHONHASHSEED": plan.hash_seed,
+        **({} if plan.timezone is None else {"TZ": plan.timezone}),
         "PYTHONPATH": os.pathsep.join([str(BOOTSTRAP), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     try:

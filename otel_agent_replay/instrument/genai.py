@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
@@ -216,6 +217,12 @@ def serving(attributes: Mapping[str, Attribute]) -> Attributes:
         for name, value in sorted(attributes.items())
         if name == PROVIDER or (name.startswith(_SERVING) and name not in _NOT_SERVING)
     }
+
+
+def serving_hash(attributes: Mapping[str, Attribute]) -> str:
+    """The serving configuration of a call in 16 hex digits; the same on every machine."""
+    text = orjson.dumps(serving(attributes))
+    return blake2b(text, digest_size=8).hexdigest()
 
 
 def server(scheme: str, host: str, port: int | None) -> Attributes:

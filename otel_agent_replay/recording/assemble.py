@@ -250,7 +250,9 @@ def _base(frame: Frame) -> CrossingRecord | None:
         end=end_of(str(attributes.get(names.END, ""))) if frame.kind is FrameKind.CROSSING else End.UNFINISHED,
         ended_ns=frame.ended_ns,
         seq=seq if type(seq) is int else None,
-        attributes={name: value for name, value in attributes.items() if not name.startswith(_OURS)},
+        attributes={
+            name: value for name, value in attributes.items() if not name.startswith(_OURS) or name == names.SERVING
+        },
         name=frame.name,
     )
 

@@ -27,7 +27,11 @@ _BEGAN = Struct("<BQ")
 _ENDED = Struct("<BQBQ")
 _ORDINAL, _SEQ = NUMBER_TAGS[names.ORDINAL], NUMBER_TAGS[names.SEQ]
 _PAYLOAD, _DIGEST = TEXT_TAGS[names.PAYLOAD], HEX_TAGS[names.PAYLOAD_DIGEST]
-_OURS = frozenset(name for name in vars(names).values() if isinstance(name, str) and name.startswith("agent_replay."))
+_OURS = frozenset(
+    name
+    for name in vars(names).values()
+    if isinstance(name, str) and name.startswith("agent_replay.") and name != names.SERVING
+)
 _MOST = 1024
 
 _fixed: dict[tuple[int, int, str, str, Kind, bool], bytes] = {}

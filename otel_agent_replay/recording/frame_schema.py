@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from otel_agent_replay.recording import names
+
 FRAME_PROTO = """\
 syntax = "proto3";
 message ArrayValue { repeated AnyValue values = 1; }
@@ -63,5 +65,6 @@ KNOWN = (
     "http.request.method",
     "http.response.status_code",
     "url.full",
+    names.SERVING,
 )
 """Names that stand in a frame as their place in this list. It only ever grows at its end: old files count on it."""

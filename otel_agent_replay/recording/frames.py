@@ -124,6 +124,8 @@ def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
     if kind is FrameKind.RUN:
         payload["outcome"] = run.outcome
         attributes[names.END] = str(run.end)
+        if run.outcome.get("serving"):
+            attributes[names.SERVING] = str(run.outcome["serving"])
         failed = run.end is End.RAISED or run.outcome.get("exit_status") not in (None, 0)
     return Frame(
         kind,

@@ -195,7 +195,7 @@ class RunRecord:
     ended_ns: int = 0
     end: End = End.UNFINISHED
     outcome: dict[str, Json] = field(default_factory=dict)
-    """`exit_status` or `exception`, `declared`, `stdout` digest, serving configurations."""
+    """`exit_status` or `exception`, `declared`, `stdout` digest, `serving` (a hash of all serving configurations)."""
 
     @property
     def run_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -11,7 +12,7 @@ from otel_agent_replay.boundary.lanes import Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
-from otel_agent_replay.recording import codec
+from otel_agent_replay.recording import codec, names
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import (
     Attempt,
@@ -62,6 +63,7 @@ class RecordSession:
         self.order = gate(self._numbered, self.note)
         self._sink = sink
         self._lock = threading.RLock()  # a finaliser may come back here
+        self._servings: set[str] = set()
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
         self._counts: dict[tuple[str, str, str], int] = {}
         self._waiting = 0
@@ -119,6 +121,9 @@ class RecordSession:
         for crossing in list(self._open.values()):
             crossing.abandon()
         self.pack()
+        if self._servings:
+            text = ",".join(sorted(self._servings))
+            outcome = {**outcome, "serving": blake2b(text.encode(), digest_size=8).hexdigest()}
         self.run.end, self.run.outcome, self.run.ended_ns = end, outcome, real.time_ns()
         self._sink.run_ended(self.run)
 
@@ -140,6 +145,9 @@ class RecordSession:
 
     def opened(self, crossing: RecordedCrossing) -> int:
         """Keep a crossing that has begun; gives the handle for `closed`."""
+        serving = crossing.record.attributes.get(names.SERVING)
+        if serving is not None:
+            self._servings.add(str(serving))
         handle = next(self._handles)
         self._open[handle] = crossing
         return handle

@@ -27,6 +27,9 @@ _CREDENTIAL = re.compile(
 _NO_CREDENTIAL = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK", "OTEL_AGENT_REPLAY_DSN"})
 
 
+_LOCALTIME = "/etc/localtime"
+
+
 class Wanted(Protocol):
     """The setting that this needs."""
 
@@ -38,8 +41,9 @@ class Wanted(Protocol):
 def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Json]:
     """What is known when the run begins.
 
-    `directory`, `argv`, `executable`, `python`, `implementation`, `platform`, `host`, `user`, `hash_seed`, `git`
-    (`commit`, `branch`; absent outside of a work tree), `environment` (value by name, null where unset),
+    `directory`, `argv`, `executable`, `python`, `implementation`, `platform`, `host`, `user`, `hash_seed`, `timezone`
+    (as `TZ` takes it; null where it cannot be told), `git` (`commit`, `branch`; absent outside of a work tree),
+    `environment` (value by name, null where unset),
     `credentials` (names only).
     """
     directory = _directory()
@@ -53,6 +57,7 @@ def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Js
         "host": os.uname().nodename,
         "user": os.getuid(),
         "hash_seed": environ.get("PYTHONHASHSEED", ""),
+        "timezone": _timezone(environ),
         "environment": {name: environ.get(name) for name in settings.environment if not is_credential(name)},
         "credentials": [*sorted(name for name in environ if is_credential(name))],
     }
@@ -74,6 +79,17 @@ def describe_end(settings: Wanted) -> dict[str, Json]:
 def is_credential(name: str) -> bool:
     """Whether an environment variable of this name is likely to hold a credential."""
     return name not in _NO_CREDENTIAL and _CREDENTIAL.search(name) is not None
+
+
+def _timezone(environ: Mapping[str, str]) -> str | None:
+    """What makes local times here: `TZ`, else the zone that the machine is set to."""
+    if "TZ" in environ:
+        return environ["TZ"]
+    try:
+        _, zones, name = os.path.realpath(_LOCALTIME, strict=True).partition("/zoneinfo/")
+    except OSError:
+        return "UTC"  # as the C library has it where nothing is set
+    return name if zones else None
 
 
 def _directory() -> str:

@@ -180,3 +180,30 @@ def test_a_class_may_hold_the_maker_of_locks(bench) -> None:
     assert bench.record(program) == "True\n"
     again = bench.replay()
     assert (again.code, again.out) == (0, "True\n")
+
+
+def test_who_answered_stands_on_each_call_and_on_the_run(model_bench) -> None:
+    """By hash: the same provider, model and sampling give the same one, in whatever order calls were made."""
+    program = """
+import os, sys
+import openai
+
+client = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+for temperature in map(float, sys.argv[1:]):
+    client.chat.completions.create(
+        model="m1", temperature=temperature, messages=[{"role": "user", "content": "hello"}]
+    )
+"""
+
+    def shown(*temperatures: float) -> tuple[list[str], str]:
+        model_bench.record(program, *temperatures)
+        done = model_bench.run(BIN / "agent-replay", "show", "latest", "--json")
+        run = json.loads(done.stdout)
+        calls = [call["attributes"]["agent_replay.serving"] for call in run["crossings"] if call["kind"] == "model"]
+        return calls, run["outcome"]["serving"]
+
+    (cold, cold_too, warm), both = shown(0, 0, 1)
+    assert cold == cold_too != warm
+    (only,), one = shown(0)
+    assert only == cold
+    assert one != both == shown(1, 0)[1]

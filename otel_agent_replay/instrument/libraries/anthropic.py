@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.instrument import genai, wire
 from otel_agent_replay.instrument._patch import Library, Target
+from otel_agent_replay.recording import names
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def describe(client: Any, cast_to: Any, options: Any, *_: object, **__: object) 
     attributes = genai.request(genai.ANTHROPIC, options.json_data, options.extra_json)
     attributes.update(_who(type(client).__name__, client.base_url))
     attributes[genai.OPERATION] = endpoint.operation
+    attributes[names.SERVING] = genai.serving_hash(attributes)
     name = f"{endpoint.operation} {attributes.get(genai.REQUEST_MODEL, '')}".rstrip()
     return Call(Kind.MODEL, endpoint.key, wire=True, name=name, attributes=attributes, types=wire.transport_errors())
 

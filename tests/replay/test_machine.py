@@ -1,0 +1,59 @@
+"""What a replay takes from the machine that it runs on, and what it leaves there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("recorded", ["Asia/Tokyo", ":America/New_York", "EST5EDT"])
+def test_local_time_is_that_of_the_recording(model_bench, recorded: str) -> None:
+    program = "import datetime, time; print(datetime.datetime.fromtimestamp(1e9), time.tzname, time.timezone)"
+    model_bench.environment["TZ"] = recorded
+    out = model_bench.record(program)
+    model_bench.environment["TZ"] = "Australia/Adelaide"
+    replayed = model_bench.replay()
+    assert (replayed.code, replayed.out) == (0, out)
+
+
+def test_without_a_zone_it_is_that_of_the_recording_machine(model_bench) -> None:
+    program = "import datetime; print(datetime.datetime.fromtimestamp(1e9))"
+    out = model_bench.record(program)
+    model_bench.environment["TZ"] = "Australia/Adelaide"
+    assert model_bench.replay().out == out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot ask to end with its parent")
+def test_a_replay_does_not_outlive_its_command(model_bench) -> None:
+    program = "import os, sys; print(os.stat('/proc/self').st_ino, os.readlink('/proc/self'), flush=True)\n"
+    program += "while len(sys.argv) > 1: pass"
+    model_bench.record(program)
+    command = [BIN / "agent-replay", "replay", "latest", "--", sys.executable, "program.py", "for ever"]
+    replaying = subprocess.Popen(
+        command, env=model_bench.env, cwd=model_bench.folder, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert replaying.stdout is not None
+        child = int(replaying.stdout.readline().split()[1])
+        assert Path(f"/proc/{child}").exists()
+        replaying.send_signal(signal.SIGKILL)
+        replaying.wait(10)
+        end = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        gone = not Path(f"/proc/{child}").exists()
+        if not gone:
+            os.kill(child, signal.SIGKILL)
+        assert gone
+    finally:
+        replaying.kill()
+        replaying.wait()
+        replaying.stdout.close()
