@@ -14,7 +14,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 URL = "http://model.invalid/v1"
-BATCHES = 3
 
 
 def wall() -> float:
@@ -94,19 +92,18 @@ class Contender:
         return answer.choices[0].message.content or ""
 
     def calls(self, size: int, count: int) -> dict[str, float]:
-        """Batches of single calls with prompts of `size` characters: median CPU and wall of a call, in µs."""
+        """Single calls with prompts of `size` characters: CPU and wall of a call, in µs."""
         self.rounds += 1
-        cpu, elapsed = [], []
-        for batch in range(BATCHES):
-            prompts = [text(f"{self.rounds}.{batch}.{number}.{size}", size) for number in range(count)]
-            gc.collect()
-            began, since = time.process_time(), wall()
-            for prompt in prompts:
-                self.ask([{"role": "system", "content": "You are terse."}, {"role": "user", "content": prompt}])
-            self.settle()
-            cpu.append((time.process_time() - began) / count * 1e6)
-            elapsed.append((wall() - since) / count * 1e6)
-        return {"cpu": median(cpu), "wall": median(elapsed)}
+        prompts = [text(f"{self.rounds}.{number}.{size}", size) for number in range(count)]
+        gc.collect()
+        began, since = time.process_time(), wall()
+        for prompt in prompts:
+            self.ask([{"role": "system", "content": "You are terse."}, {"role": "user", "content": prompt}])
+        self.settle()
+        return {
+            "cpu": (time.process_time() - began) / count * 1e6,
+            "wall": (wall() - since) / count * 1e6,
+        }
 
     def chat(self, turns: int, size: int, seconds: float) -> dict[str, float] | None:
         """A chat whose every turn adds `size` characters; None where it takes longer than `seconds`."""

@@ -221,8 +221,26 @@ def serving(attributes: Mapping[str, Attribute]) -> Attributes:
 
 def serving_hash(attributes: Mapping[str, Attribute]) -> str:
     """The serving configuration of a call in 16 hex digits; the same on every machine."""
-    text = orjson.dumps(serving(attributes))
-    return blake2b(text, digest_size=8).hexdigest()
+    key = (*attributes.items(), *map(type, attributes.values()))  # for 1 == 1.0 == True
+    try:
+        found = _hashes.get(key)
+    except TypeError:  # a list is among them
+        return _hash(attributes)
+    if found is None:
+        if len(_hashes) >= _MOST_HASHES:
+            _hashes.clear()
+        found = _hashes[key] = _hash(attributes)
+    return found
+
+
+def _hash(attributes: Mapping[str, Attribute]) -> str:
+    return blake2b(orjson.dumps(serving(attributes)), digest_size=8).hexdigest()
+
+
+_hashes: dict[tuple[object, ...], str] = {}
+"""By the attributes of a call: most calls of a program differ in their messages only."""
+
+_MOST_HASHES = 256
 
 
 def server(scheme: str, host: str, port: int | None) -> Attributes:

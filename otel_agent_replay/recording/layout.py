@@ -55,7 +55,7 @@ TEXT_TAGS = {name: _tag(number, wire.BYTES) for name, number in _TEXTS.items()}
 HEX_TAGS = {name: _tag(number, wire.BYTES) + b"\x08" for name, number in _HEXES.items()}
 FRAME_FIELDS = {kind.value: _tag(_FRAME, wire.VARINT) + wire.varint(code) for kind, code in _CODES.items()}
 _CONTENT_PREFIXES = (names.CONTENT_PREFIX, names.CONTENT_BINARY_PREFIX)
-_PIECE_TAG = _tag(_PIECE, wire.BYTES)
+PIECE_TAG = _tag(_PIECE, wire.BYTES)
 _KNOWN_TAG = _tag(_KNOWN, wire.BYTES)
 _KNOWN_KEYS = {name: b"\x08" + wire.varint(place) + b"\x12" for place, name in enumerate(KNOWN)}
 _SHORT, _MOST = 64, 256
@@ -286,7 +286,7 @@ def _piece(name: str, value: str) -> list[bytes]:
         return []
     text = value.encode("utf-8", "replace")
     inner = b"".join((b"\x0a\x10", digest, form, wire.varint(len(text))))
-    return [_PIECE_TAG, wire.varint(len(inner) + len(text)), inner, text]
+    return [PIECE_TAG, wire.varint(len(inner) + len(text)), inner, text]
 
 
 def _unhex(text: str, size: int) -> bytes | None:

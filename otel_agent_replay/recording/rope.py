@@ -16,7 +16,6 @@ Parts of a description, in order; the pieces that they name, joined, are the bod
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
 from hashlib import blake2b
@@ -49,12 +48,17 @@ BESIDE = 8
 HEAD = 48
 """Bytes by which a place in the earlier body is recognised."""
 
+MISSES = 64
+"""Strings of a replaced stretch that are looked for in what they replace …"""
+
 FINE = 8192
-"""Bytes: a replaced stretch up to this length is compared string by string."""
+"""… and bytes of that in which each is."""
 
 _BLOCK = 1 << 16
+_COMPARED = 512
+"""Bytes that are compared as two numbers."""
 _BACKSLASH = ord("\\")
-_STRINGS = re.compile(rb'[^"]*"|[^"]+')
+_number = int.from_bytes
 
 
 def digest_of(piece: bytes) -> str:
@@ -209,14 +213,12 @@ class Description:
         at, old_at = at + same, old_at + same
         same_end = self._characters(end, self._same_end(at, end, old_at, old_end), -1)
         end, old_end = end - same_end, old_end - same_end
-        if 2 * SLICE <= end - at <= FINE and SLICE <= old_end - old_at <= FINE:
-            known = _STRINGS.findall(self.old, old_at, old_end)
-            for start, length, place in _runs(_STRINGS.findall(self.body, at, end), at, known, old_at):
-                if length >= SLICE:
-                    if start > at:
-                        self._new(at, start, cuts, first)
-                    self._copy(place, place + length)
-                    at = start + length
+        if end - at >= SLICE and old_end - old_at >= SLICE:
+            for start, length, place in self._runs(at, end, old_at, old_end):
+                if start > at:
+                    self._new(at, start, cuts, first)
+                self._copy(place, place + length)
+                at = start + length
         if at < end:
             self._new(at, end, cuts, first)
         self._copy(old_end, old_end + same_end)
@@ -228,39 +230,68 @@ class Description:
             count -= 1
         return count if count >= SLICE else 0
 
+    def _runs(self, at: int, end: int, place: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Stretches of the body that the earlier one has too, in its order: start, length, place there.
+
+        They begin with a string of JSON; after MISSES that do not, the rest counts as new.
+        """
+        body, find = self.body, self.old.find
+        misses = 0
+        while at + SLICE <= end and misses < MISSES:
+            found = find(body[at : at + SLICE], place, min(last, place + FINE))
+            same = self._characters(at, self._same(at, end, found, last), 1) if found >= 0 else 0
+            if same:
+                yield at, same, found
+                at += same
+                place = found + same
+            misses += 1
+            at = body.find(b'"', at, end) + 1
+            if not at:
+                return
+
     def _same(self, at: int, end: int, old_at: int, old_end: int) -> int:
         """How many bytes both stretches begin with."""
-        starts, view = self.body.startswith, self._view
+        body, view = self.body, self._view
+        starts = body.startswith
         most = min(end - at, old_end - old_at)
         same, step = 0, min(HEAD, most)
         while same < most and starts(view[old_at + same : old_at + same + step], at + same):
             same += step
             step = min(most - same, 8 * step, _BLOCK)
-        while step > 1:
+        while step > _COMPARED:
             half = step // 2
             if starts(view[old_at + same : old_at + same + half], at + same):
                 same += half
                 step -= half
             else:
                 step = half
-        return same
+        if not step:
+            return same
+        at, old_at = at + same, old_at + same
+        differing = _number(body[at : at + step]) ^ _number(view[old_at : old_at + step])
+        return same + step - (differing.bit_length() + 7) // 8
 
     def _same_end(self, at: int, end: int, old_at: int, old_end: int) -> int:
         """How many bytes both stretches end with."""
-        starts, view = self.body.startswith, self._view
+        body, view = self.body, self._view
+        starts = body.startswith
         most = min(end - at, old_end - old_at)
         same, step = 0, min(HEAD, most)
         while same < most and starts(view[old_end - same - step : old_end - same], end - same - step):
             same += step
             step = min(most - same, 8 * step, _BLOCK)
-        while step > 1:
+        while step > _COMPARED:
             half = step // 2
             if starts(view[old_end - same - half : old_end - same], end - same - half):
                 same += half
                 step -= half
             else:
                 step = half
-        return same
+        if not step:
+            return same
+        end, old_end = end - same, old_end - same
+        differing = _number(body[end - step : end], "little") ^ _number(view[old_end - step : old_end], "little")
+        return same + step - (differing.bit_length() + 7) // 8
 
 
 def _cuts(body: bytes, at: int, end: int) -> Iterator[int]:
@@ -314,28 +345,3 @@ def _whole_character(body: bytes, at: int) -> int:
         if body[at - back] & 0xC0 != 0x80:
             return at - back
     return at
-
-
-def _runs(tokens: list[bytes], at: int, known: list[bytes], place: int) -> list[list[int]]:
-    """Stretches of new tokens that stand in `known` too, in its order: start, length, place of the known ones."""
-    where: dict[bytes, int] = {}
-    places: list[int] = []
-    for number, token in enumerate(known):
-        where.setdefault(token, number)
-        places.append(place)
-        place += len(token)
-    runs: list[list[int]] = []
-    expected = 0
-    for token in tokens:
-        number = expected
-        if number >= len(known) or known[number] != token:
-            number = where.get(token, -1) if len(token) > 3 else -1
-        if number >= expected:
-            before = runs[-1] if runs else None
-            if before and before[0] + before[1] == at and before[2] + before[1] == places[number]:
-                before[1] += len(token)
-            else:
-                runs.append([at, len(token), places[number]])
-            expected = number + 1
-        at += len(token)
-    return runs

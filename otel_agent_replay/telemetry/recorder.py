@@ -13,8 +13,8 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.recording import exact, payload
 from otel_agent_replay.recording.contents import ContentWriter
-from otel_agent_replay.recording.crossing_bytes import crossing_bytes
-from otel_agent_replay.recording.frames import contents_frames, encode, readings_frame, run_frame
+from otel_agent_replay.recording.crossing_bytes import contents_bytes, crossing_bytes
+from otel_agent_replay.recording.frames import encode, readings_frame, run_frame
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.values import End, Note, NoteKind
 from otel_agent_replay.telemetry import entropy, forks, live
@@ -254,9 +254,9 @@ class SpoolRecorder:
             frame = [*self._drained(now), *frame]
             size = sum(map(len, pieces.values()))
             if size > LARGE and on_event_loop():
-                self._writer.write_behind(lambda: [*_contents(run, pieces, now), *frame], size, self._failed)
+                self._writer.write_behind(lambda: [*contents_bytes(run, pieces, now), *frame], size, self._failed)
                 return
-            frame = [*_contents(run, pieces, now), *frame]
+            frame = [*contents_bytes(run, pieces, now), *frame]
         if frame:
             self._writer.write(frame, self._failed)
 
@@ -307,10 +307,6 @@ class SpoolRecorder:
             live.end(span, ended_ns, error=error_type)
         except Exception as error:  # noqa: BLE001 (a span processor of others may raise)
             fault("ending a live span", error, self._note)
-
-
-def _contents(run: RunRecord, pieces: Mapping[str, bytes], now: int) -> list[bytes]:
-    return [part for frame in contents_frames(run, pieces, now) for part in encode(frame)]
 
 
 def _json(value: dict[str, Json]) -> bytes:

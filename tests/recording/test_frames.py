@@ -10,12 +10,12 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as PbSpan
 
 from otel_agent_replay.recording import exact, frame_schema, frames, layout, names, wire
-from otel_agent_replay.recording.crossing_bytes import crossing_bytes
+from otel_agent_replay.recording.crossing_bytes import contents_bytes, crossing_bytes
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.frames import Damage, Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
@@ -240,6 +240,17 @@ def test_the_short_way_to_bytes_gives_the_same_frame(record: CrossingRecord, pay
     (short,) = frames.scan(b"".join(crossing_bytes(run, record, payload.encode(), whole=whole)))
     (long,) = frames.scan(b"".join(frames.encode(frames.crossing_frame(run, record, payload, kind))))
     assert short == long
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=300) | st.text(max_size=100).map(str.encode), max_size=150), TIMES)
+@example([b"x" * 2_000_000, b"\xff" * 2_000_000, b""], 7)
+@example([str(number).encode() for number in range(130)], 8)
+def test_the_short_way_to_bytes_gives_the_same_contents(pieces: list[bytes], now: int) -> None:
+    named = {blake2b(piece, digest_size=16).hexdigest(): piece for piece in pieces}
+    run = run_record()
+    long = [part for frame in frames.contents_frames(run, named, now) for part in frames.encode(frame)]
+    assert b"".join(contents_bytes(run, named, now)) == b"".join(long)
 
 
 def test_readings_keep_what_json_has_no_form_for() -> None:
