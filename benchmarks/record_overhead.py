@@ -2,11 +2,10 @@
 
     python benchmarks/record_overhead.py [--quick]
 
-Every contender is a process of its own and calls the same mock model. A shared machine runs twice as fast in one
-second as in the next, so rounds are short and interleaved: in each, what a contender adds is measured as a part of
-what the bare SDK takes in that same round, and the median of those parts counts. CPU is that of all threads of the
-process, with what is exported in the background. The peers export batches of OTLP into a file. Prints a table, and
-rewrites the README's.
+Every contender is a process of its own and calls the same mock model. A shared machine may run twice as fast in one
+second as in the next, so rounds are short and interleaved, and of each contender the least counts: what it takes
+while the machine is its own. CPU is that of all threads of the process, with what is exported in the background. The
+peers export batches of OTLP into a file. Prints a table, and rewrites the README's.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from _common import BIN, PYTHON, circumstances, environment, publish, table
@@ -32,8 +30,8 @@ OURS, BARE = "ours", "bare"
 PEERS = ("genai-openai", "openinference")
 CONTENDERS = (BARE, OURS, *PEERS)
 KB = 1024
-SIZES = ((2, 25), (20, 15), (100, 10))
-"""Kilobytes of a prompt, and calls in a round."""
+SIZES = ((2, 20), (20, 10), (100, 6))
+"""Kilobytes of a prompt, and calls in a batch."""
 CHATS = ((40, 8, 12), (40, 1, 12), (200, 8, 3), (200, 1, 3), (1000, 1, 1), (1000, 8, 1))
 """Turns, kilobytes that each adds, rounds."""
 MOST_BYTES = 2e9
@@ -93,14 +91,13 @@ class Measured:
         else:
             self.rounds.setdefault(name, []).append(found)
 
-    def median(self, name: str, what: str) -> float:
+    def least(self, name: str, what: str) -> float:
         """Of all rounds."""
-        return median(found[what] for found in self.rounds[name])
+        return min(found[what] for found in self.rounds[name])
 
     def added(self, name: str, what: str) -> float:
         """Microseconds a call, beyond the bare SDK."""
-        pairs = zip(self.rounds[name], self.rounds[BARE], strict=True)
-        return median(found[what] / bare[what] - 1 for found, bare in pairs) * self.median(BARE, what)
+        return self.least(name, what) - self.least(BARE, what)
 
     def peers(self) -> list[str]:
         return [name for name in PEERS if name in self.rounds]
@@ -146,7 +143,7 @@ def cost(case: str, found: Measured) -> list[str]:
     shown = [milli(found.added(name, "cpu")) if name in found.rounds else found.skipped[name] for name in PEERS]
     wall = f"{milli(found.added(OURS, 'wall'))} / {milli(min(walls)) if walls else '-'}"
     times = f"{ours / min(peers):.2f}" if peers else "-"
-    return [case, f"{found.median(BARE, 'cpu') / 1e3:.2f}", milli(ours), *shown, times, wall]
+    return [case, f"{found.least(BARE, 'cpu') / 1e3:.2f}", milli(ours), *shown, times, wall]
 
 
 def milli(micros: float) -> str:
@@ -155,10 +152,10 @@ def milli(micros: float) -> str:
 
 def written(case: str, found: Measured) -> list[str]:
     """A row: unique content, what each wrote, ours to the unique content."""
-    unique = found.median(OURS, "unique")
-    ours = found.median(OURS, "written")
+    unique = found.least(OURS, "unique")
+    ours = found.least(OURS, "written")
     shown = [
-        f"{found.median(name, 'written') / 1e6:.2f}" if name in found.rounds else found.skipped[name] for name in PEERS
+        f"{found.least(name, 'written') / 1e6:.2f}" if name in found.rounds else found.skipped[name] for name in PEERS
     ]
     return [case, f"{unique / 1e6:.2f}", f"{ours / 1e6:.2f}", *shown, f"{ours / unique:.2f}"]
 
@@ -173,8 +170,8 @@ def report(calls: dict[int, Measured], chats: dict[tuple[int, int], Measured]) -
     return "\n".join(
         [
             circumstances(*names, *peers),
-            "CPU milliseconds a call, and what recording adds to them (medians of interleaved rounds), content capture",
-            "on:",
+            "CPU milliseconds a call, and what recording adds to them; the least of interleaved rounds, content",
+            "capture on:",
             "",
             table([*heads, "x best peer", "wall added: this / best peer"], costs),
             "",
@@ -193,7 +190,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="record-overhead-") as folder:
         contenders = [Contender(name, Path(folder) / name) for name in CONTENDERS]
         try:
-            calls = measure_calls(contenders, 20 if quick else 80)
+            calls = measure_calls(contenders, 20 if quick else 60)
             chats = {
                 (turns, size): measure_chat(contenders, turns, size, 4 if quick else rounds)
                 for turns, size, rounds in CHATS

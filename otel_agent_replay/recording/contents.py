@@ -36,11 +36,12 @@ START = 64
 class _Body:
     """The last body of a stream."""
 
-    __slots__ = ("body", "bounds", "cost", "ref", "tail")
+    __slots__ = ("body", "bounds", "cost", "ref", "start", "tail")
 
     def __init__(self, ref: dict[str, Json], made: Description) -> None:
         self.ref = ref
         self.body = made.body
+        self.start = made.body[:START]
         self.bounds = made.bounds
         self.tail = made.tail
         self.cost = len(made.body) + 40 * len(made.bounds)
@@ -113,10 +114,11 @@ class ContentWriter:
     def _hold(self, stream: str, held: _Body | None, body: _Body) -> None:
         if held is not None:
             self._held -= held.cost
-            self._forget_start(stream, held)
+            if held.start != body.start:
+                self._forget_start(stream, held)
         self._bodies[stream] = body
         self._bodies.move_to_end(stream)
-        self._starts[body.body[:START]] = stream
+        self._starts[body.start] = stream
         self._held += body.cost
         while self._held > self._limit and self._bodies:
             name, dropped = self._bodies.popitem(last=False)
@@ -124,6 +126,5 @@ class ContentWriter:
             self._forget_start(name, dropped)
 
     def _forget_start(self, stream: str, body: _Body) -> None:
-        start = body.body[:START]
-        if self._starts.get(start) == stream:
-            del self._starts[start]
+        if self._starts.get(body.start) == stream:
+            del self._starts[body.start]

@@ -82,8 +82,10 @@ def compose(
     if record.wire:
         payload["w"] = 1
 
+    prefix = f"{record.span_id:016x}."
+
     def named(slot: str, body: bytes) -> Json:
-        return _unnamed(refer(slot, body), ident(record.span_id, slot))
+        return _unnamed(refer(slot, body), prefix + slot)
 
     for slot, value in (("i", record.input), ("o", record.outcome), ("y", list(record.items) or None)):
         if value is None:
@@ -101,7 +103,10 @@ def compose(
 
 def _unnamed(ref: Json, name: str) -> Json:
     if isinstance(ref, dict) and ref.get("$") == "rope":
-        return {key: value for key, value in ref.items() if key != "$" and (key != "id" or value != name)}
+        ref = ref.copy()
+        del ref["$"]
+        if ref.get("id") == name:
+            del ref["id"]
     return ref
 
 
@@ -159,9 +164,9 @@ def _usual_end(head: WireHead | None) -> End:
 
 def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
     flat = list(first)
+    size = str(length)
     for name, value in headers:
-        flat.append(name)
-        flat.append(None if value == str(length) and name.lower() == "content-length" else value)
+        flat += (name, None if value == size and name.lower() == "content-length" else value)
     try:
         text = orjson.dumps(flat)
     except TypeError:  # a lone surrogate, which no header may hold

@@ -180,6 +180,9 @@ class Description:
 
     def _changed(self, at: int, end: int, first: int, last: int) -> None:
         """Bytes at to end stand where pieces first to last stood: find what of those is still there."""
+        if end - at <= INLINE:
+            self._replaced(at, end, first, last, [])
+            return
         body, old, bounds = self.body, self.old, self.old_bounds
         heads: dict[bytes, list[int]] = {}
         for index in range(first, last):
