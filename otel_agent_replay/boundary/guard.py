@@ -13,6 +13,7 @@ import socket
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_agent_replay.boundary.callers import AGENT, BASE, DEBUGGERS, SEEN_THROUGH, STDLIB, frames, kind_of
@@ -181,13 +182,22 @@ def is_telemetry_frame(frame: FrameType | None) -> bool:
 
 def _who(module: str, frame: FrameType) -> Who | None:
     top = module.partition(".")[0]
-    if top in _DEBUGGER_NAMES:
+    if top in _DEBUGGER_NAMES or (top == "__main__" and _is_adapter(frame.f_code.co_filename)):
         return Who.DEBUGGER
     if top in _PLUMBING or (top in ("socket", "asyncio") and frame.f_code.co_name in _PLUMBING):
         return Who.PLUMBING
     if f"{module}.".startswith(_REPORTERS) or (module, frame.f_code.co_name) in _REPORTING:
         return Who.TELEMETRY
     return None
+
+
+def _is_adapter(filename: str) -> bool:
+    """Whether this is the program by which debugpy speaks with an editor, wherever the editor keeps it."""
+    package, _, _ = filename.rpartition(_ADAPTER)
+    return bool(package) and Path(package).name in DEBUGGERS
+
+
+_ADAPTER = str(Path("/", "adapter", "__main__.py"))
 
 
 def _place(frame: FrameType) -> str:
