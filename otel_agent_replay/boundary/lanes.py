@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -97,15 +98,37 @@ OUTSIDE = Lane(cast("Session", None), None, "", "outside")
 """Stands in LANE for code that belongs to no run, whatever the process does: worker threads between two
 items, telemetry exporters, our own callbacks. It has no session; `current` never gives it."""
 
+GROUND: dict[int, Lane] = {}
+"""By ident: the lane that a thread was given to run. A context that was copied elsewhere and entered here, as
+`executor.submit(copy_context().run, work)` does, brings the lane of whoever copied it; the work is still this one's."""
+
 process_root: Lane | None = None
 """The lane of code that has no context: the whole process is one run, recorded or replayed."""
 
 _root_thread = 0
 
 
+def here() -> Lane | None:
+    """What stands in LANE, but for a copied context."""
+    lane = LANE.get()
+    return grounded(lane) if GROUND else lane
+
+
+def grounded(lane: Lane | None) -> Lane | None:
+    """The lane that this thread runs, where `lane` is one that it was spawned from."""
+    ground = GROUND.get(get_ident())
+    if ground is None or lane is ground or lane is OUTSIDE or asyncio._get_running_loop() is not None:  # noqa: SLF001
+        return lane
+    above = process_root if lane is None else lane
+    outer = ground.parent
+    while outer is not None and above is not None and outer is not above:
+        outer = outer.parent
+    return lane if outer is None else ground
+
+
 def current() -> Lane | None:
     """The lane of the calling code, or None where it belongs to no run."""
-    lane = LANE.get()
+    lane = here()
     if lane is None:
         return process_root
     return None if lane is OUTSIDE else lane
@@ -117,7 +140,7 @@ def strand() -> Lane | None:
     Unlike `current`, a thread that no lane started has none: what such a thread asks of the world may
     belong to the run, but when it sleeps or wakes is no concern of the run.
     """
-    lane = LANE.get()
+    lane = here()
     if lane is None:
         return process_root if process_root is not None and get_ident() == _root_thread else None
     return None if lane is OUTSIDE else lane

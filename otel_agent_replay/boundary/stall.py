@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FASTEST = 0.0001
 """Seconds between two looks, at first."""
 
+GONE = 1 << 30
+"""Looks since which a thread that has ended has been asleep."""
+
 DEBUGGERS = frozenset({"bdb", "pdb", "pydevd", "debugpy", "ipdb", "pudb", "_pydevd_bundle", "_pydev_bundle"})
 """Top-level modules of debuggers."""
 
@@ -56,6 +59,7 @@ class Look:
         own = threading.get_native_id()
         quiet = True
         ran: dict[int, int] = {}
+        asleep: dict[int, int] = {}
         for native in self._threads():
             if native == own:
                 continue
@@ -64,16 +68,21 @@ class Look:
             before = self._ran.get(native)
             self.delta[native] = 0 if before is None else max(0, runtime - before)
             if state == "S" and runtime == before:
-                self._asleep[native] = self._asleep.get(native, 0) + 1
+                asleep[native] = self._asleep.get(native, 0) + 1
             else:
-                self._asleep[native] = 0
+                asleep[native] = 0
                 quiet = False
-        self._ran = ran
+        self._ran, self._asleep = ran, asleep
         self.still = self.still + 1 if quiet else 0
 
     def asleep(self, native: int) -> int:
-        """Looks in a row since which a thread has been asleep."""
-        return self._asleep.get(native, 0) if self.available else self.still
+        """Looks in a row since which a thread has been asleep; many where it has ended."""
+        if not self.available:
+            return self.still
+        found = self._asleep.get(native)
+        if found is None:  # it has begun since the look, or is no more
+            return 0 if (_TASKS / str(native)).exists() else GONE
+        return found
 
     def _threads(self) -> list[int]:
         try:

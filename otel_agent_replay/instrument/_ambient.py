@@ -23,7 +23,6 @@ from otel_agent_replay.boundary.callers import (
     entropy_reader,
     kind_of_module,
 )
-from otel_agent_replay.boundary.lanes import LANE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +44,7 @@ def entropy_reading() -> tuple[Lane, FrameType] | None:
 
 
 def _reading(reader: Callable[[FrameType], FrameType | None]) -> tuple[Lane, FrameType] | None:
-    lane = LANE.get()
+    lane = lanes.here()
     if lane is None:
         lane = lanes.process_root
     if lane is None or lane.beneath is not None or lane is lanes.OUTSIDE:

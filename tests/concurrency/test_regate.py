@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures as cf
+import contextvars
+import functools
 import os
 import queue
 import subprocess
@@ -598,3 +600,46 @@ def test_eager_tasks_are_lanes_from_their_first_step() -> None:
 
     recorded, session = record(lambda: asyncio.run(main()))
     assert replay(lambda: asyncio.run(main()), session)[0] == recorded
+
+
+def test_a_context_that_was_copied_takes_no_work_out_of_its_lane() -> None:
+    def work(number: int) -> tuple[int, Any, float]:
+        inner = threading.Thread(target=lambda: seen.append((number, tool("inner"))))
+        inner.start()
+        inner.join()
+        return number, tool("same"), asyncio.run(atool_later())
+
+    async def atool_later() -> Any:
+        await asyncio.sleep(0.001)
+        return await atool("later")
+
+    seen: list[Any] = []
+
+    def main() -> list[Any]:
+        seen.clear()
+        copied = contextvars.copy_context
+        found: list[Any] = []
+
+        def through(run: Any, number: int) -> None:
+            found.append(run(work, number))
+
+        with cf.ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(copied().run, work, number) for number in range(4)]
+            futures += [pool.submit(functools.partial(copied().run, work, number)) for number in range(4, 8)]
+            futures += [pool.submit(lambda run, number: run(work, number), copied().run, n) for n in range(8, 12)]
+            futures += [pool.submit(lambda n: contextvars.Context().run(work, n), n) for n in range(12, 16)]
+            answers = [future.result() for future in futures]
+        threads = [threading.Thread(target=copied().run, args=(work, number)) for number in range(3)]
+        threads += [threading.Thread(target=through, args=(copied().run, number)) for number in range(3, 6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [answers, found, seen]
+
+    recorded, session = record(main)
+    lanes_of_same = [crossing["lane"] for crossing in session.crossings if crossing["key"] == "same"]
+    assert len(set(lanes_of_same)) == len(lanes_of_same) == 22
+    assert sum("work#" in lane for lane in lanes_of_same) == 11
+    for _ in range(3):
+        assert replay(main, session)[0] == recorded

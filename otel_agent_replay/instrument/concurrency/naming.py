@@ -45,10 +45,12 @@ def _inside(coroutine: Any) -> tuple[CodeType | None, FrameType | None]:
     return None, None
 
 
-def of_function(function: Any) -> str:
-    """Name of a pool item or a thread's target."""
+def of_function(function: Any, *args: Any) -> str:
+    """Name of a pool item or a thread's target, which is to be called with `args`."""
     while True:
-        if isinstance(function, functools.partial):
+        if args and _runs_in_context(function):
+            function, args = args[0], args[1:]
+        elif isinstance(function, functools.partial):
             # asyncio.to_thread submits `Context.run` with the function as its first argument
             carried = _runs_in_context(function.func) and function.args
             function = function.args[0] if carried else function.func
@@ -72,10 +74,10 @@ def in_context(function: Any) -> bool:
 def of_thread(thread: threading.Thread) -> str:
     """Name of a thread: its target, or the `run` of its class."""
     if isinstance(thread, threading.Timer):
-        return of_function(thread.function)
+        return of_function(thread.function, *thread.args)
     target = getattr(thread, "_target", None)
     if target is not None and type(thread).run is threading.Thread.run:
-        return of_function(target)
+        return of_function(target, *getattr(thread, "_args", ()))
     return type(thread).run.__qualname__
 
 

@@ -13,10 +13,11 @@ import concurrent.futures as cf
 import concurrent.futures.thread as cft
 import functools
 from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, Lane, strand
+from otel_agent_replay.boundary.lanes import GROUND, LANE, OUTSIDE, Lane, here, strand
 from otel_agent_replay.boundary.order import BEGIN, FUTURE, POOLED, Delivery, ordering
 from otel_agent_replay.boundary.parties import Party
 from otel_agent_replay.instrument.concurrency.naming import in_context, of_function
@@ -51,9 +52,11 @@ class Pool:
 
     def ended(self) -> None:
         """An item has ended: its worker takes the next one."""
-        if self.queued:
-            self.queued.popleft().awaited()
-            return
+        while self.queued:
+            item = self.queued.popleft()
+            if not item.begun:  # a worker may have been free for it before we knew
+                item.awaited()
+                return
         self.taken -= 1
         if not self.taken:
             waiting, self.emptied = self.emptied, []
@@ -71,6 +74,8 @@ class Item:
         self.party = Party(gate)
         self.party.lane = lane
         self.party.serves = True
+        self.begun = False
+        """A worker runs it, or has run it."""
         gate.spawned()
         self.turn = gate.event(lane, BEGIN)
         self._call = in_lane(lane, function)
@@ -97,6 +102,8 @@ class Item:
 
     def begin(self) -> None:
         """The calling thread runs it. Raises where a replay cannot go on."""
+        with self.gate.lock:
+            self.begun = True
         if self.gate.holds:
             self.gate.enter(self.party)
         token = LANE.set(self.lane)
@@ -132,10 +139,18 @@ def in_lane(lane: Lane | None, function: Callable[..., Any]) -> Callable[..., An
 
     def call(*args: Any, **kwargs: Any) -> Any:
         token = LANE.set(lane)
+        thread = get_ident()
+        outer = GROUND.get(thread)
+        if lane is not None:
+            GROUND[thread] = lane
         try:
             return function(*args, **kwargs)
         finally:
             LANE.reset(token)
+            if outer is not None:
+                GROUND[thread] = outer
+            else:
+                GROUND.pop(thread, None)
 
     return call
 
@@ -160,11 +175,12 @@ def _submit(original: Callable[..., Any]) -> Callable[..., Any]:
         gate = ordering(lane)
         if lane is None or gate is None:
             # the worker may have been started in a run; what it runs belongs to who submits it
-            return original(self, fn if LANE.get() is None else in_lane(LANE.get(), fn), *args, **kwargs)
+            lane = here()
+            return original(self, fn if lane is None else in_lane(lane, fn), *args, **kwargs)
         pool = _pools.get(self)
         if pool is None:
             pool = _pools[self] = Pool(self._max_workers)
-        item = Item(gate, lane.spawn("pool", of_function(fn)), fn, pool)
+        item = Item(gate, lane.spawn("pool", of_function(fn, *args)), fn, pool)
         if gate.holds:
             gate.here(lane)
         try:

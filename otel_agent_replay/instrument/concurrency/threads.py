@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, strand
+from otel_agent_replay.boundary.lanes import GROUND, LANE, OUTSIDE, here, strand
 from otel_agent_replay.boundary.order import BEGIN, Delivery, ordering
 from otel_agent_replay.boundary.parties import Party
 from otel_agent_replay.instrument.concurrency.naming import of_thread, outside, serves
@@ -51,7 +52,7 @@ def install(patches: Patches) -> None:
 
 def _start(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(self: threading.Thread) -> None:
-        parent = LANE.get()
+        parent = here()
         if parent is None:
             parent = strand()
         if parent is None or not getattr(self, "_initialized", False) or self._started.is_set():  # type: ignore[attr-defined]
@@ -93,12 +94,14 @@ def _start_lane(original: Callable[..., Any], thread: Any, gate: Delivery, lane:
     def run_lane() -> None:
         thread.__dict__.pop("run", None)
         LANE.set(lane)
+        GROUND[get_ident()] = lane
         if gate.holds:
             gate.enter(party)
         try:
             turn.wait()
             run()
         finally:
+            GROUND.pop(get_ident(), None)
             _end(gate, party, started)
 
     if gate.holds:

@@ -63,9 +63,12 @@ _installation = Installation(_put)
 def _reading(original: Callable[[], Any], source: str) -> Any:
     """The replacement of a function that reads a clock. It is called often: everything it needs is at hand."""
     lane_here, kinds, getframe, outside, not_met = LANE.get, KINDS.get, _getframe, lanes.OUTSIDE, OUTSIDE
+    ground = lanes.GROUND
 
     def read(_: object) -> Any:
         lane = lane_here()
+        if ground:
+            lane = lanes.grounded(lane)
         if lane is None:
             lane = lanes.process_root
         if lane is None or lane.beneath is not None or lane is outside:
