@@ -1,6 +1,6 @@
 """What recording costs, beside the bare SDK and two instrumentations that capture content.
 
-    python benchmarks/record_overhead.py [--quick]
+    python benchmarks/record_overhead.py [--quick] [--turns N]
 
 Every contender is a process of its own and calls the same mock model. A shared machine may run twice as fast in one
 second as in the next, so rounds are short and interleaved, and of each contender the least counts: what it takes
@@ -32,12 +32,14 @@ CONTENDERS = (BARE, OURS, *PEERS)
 KB = 1024
 SIZES = ((2, 20), (20, 10), (100, 6))
 """Kilobytes of a prompt, and calls in a batch."""
-CHATS = ((40, 8, 12), (40, 1, 12), (200, 8, 3), (200, 1, 3), (1000, 1, 1), (1000, 8, 1))
+CHATS = ((40, 8, 8), (40, 1, 8), (200, 8, 2), (200, 1, 2), (1000, 1, 1), (1000, 8, 1))
 """Turns, kilobytes that each adds, rounds."""
 MOST_BYTES = 2e9
 """A peer's chat that would write more than this is not run."""
 SECONDS = 60.0
 """A peer's chat that takes longer is given up."""
+MOST_SECONDS = 3600.0
+"""The same for the bare SDK and for ours: the SDK alone takes minutes for 1,000 turns."""
 
 
 class Contender:
@@ -121,7 +123,7 @@ def measure_chat(contenders: list[Contender], turns: int, size: int, rounds: int
             if contender.name in PEERS and most > MOST_BYTES:
                 found.skipped[contender.name] = f"would write over {most / 1e9:.0f} GB"
             elif contender.name not in found.skipped:
-                seconds = SECONDS if contender.name in PEERS else 10 * SECONDS
+                seconds = SECONDS if contender.name in PEERS else MOST_SECONDS
                 found.add(contender.name, contender.do("chat", turns=turns, size=size * KB, seconds=seconds))
     case = f"chat, {turns} turns of {size} KB"
     print(cost(case, found), written(case, found), file=sys.stderr, flush=True)
@@ -185,16 +187,18 @@ def report(calls: dict[int, Measured], chats: dict[tuple[int, int], Measured]) -
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="fewer rounds, no chat over 40 turns, README untouched")
-    quick = options.parse_args().quick
+    options.add_argument("--turns", type=int, default=1000, help="no chat over so many turns")
+    chosen = options.parse_args()
+    quick, most = chosen.quick, 40 if chosen.quick else chosen.turns
     environment()
     with tempfile.TemporaryDirectory(prefix="record-overhead-") as folder:
         contenders = [Contender(name, Path(folder) / name) for name in CONTENDERS]
         try:
-            calls = measure_calls(contenders, 20 if quick else 60)
+            calls = measure_calls(contenders, 20 if quick else 30)
             chats = {
                 (turns, size): measure_chat(contenders, turns, size, 4 if quick else rounds)
                 for turns, size, rounds in CHATS
-                if turns <= 40 or not quick
+                if turns <= most
             }
         finally:
             for contender in contenders:

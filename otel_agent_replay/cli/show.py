@@ -15,6 +15,7 @@ from otel_agent_replay.analysis.summary import RunSummary, summarise, tally_of
 from otel_agent_replay.cli import _output as output
 from otel_agent_replay.cli.runs import as_row
 from otel_agent_replay.recording.contents import MissingContent
+from otel_agent_replay.recording.values import NoteKind
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
@@ -101,7 +102,10 @@ def _manifest(recording: Recording) -> None:
     lines = [f"missing     {sentence}" for sentence in recording.missing]
     for note in recording.notes:
         where = f" ({note.where})" if note.where else ""
-        lines.append(f"{note.kind!s:<11} {note.what}{where}{'' if note.incomplete else '; does no harm'}")
+        harm = "" if note.incomplete else "; does no harm"
+        if note.kind is NoteKind.OBSERVED:
+            harm = "; where two of them raced, a replay may depart"
+        lines.append(f"{note.kind!s:<11} {note.what}{where}{harm}")
     for line in lines:
         click.echo(output.printable(line))
 

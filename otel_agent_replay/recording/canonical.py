@@ -53,7 +53,10 @@ def same_request(recorded: WireRequest, asked: WireRequest) -> bool:
 
 
 def differences(recorded: WireRequest, asked: WireRequest, limit: int = LIMIT) -> tuple[Difference, ...]:
-    """Where the two requests differ, at most `limit` places."""
+    """Where the two requests differ, at most `limit` places.
+
+    The host alone is no difference, as a server may have moved; beside another one it may be the cause of it.
+    """
     found = _Differences(limit)
     if recorded.method.upper() != asked.method.upper():
         found.add("method", recorded.method.upper(), asked.method.upper())
@@ -64,7 +67,10 @@ def differences(recorded: WireRequest, asked: WireRequest, limit: int = LIMIT) -
     before, after = recorded.body, asked.body
     if before != after:
         found.walk(_body(recorded, before), _body(asked, after), "body", 0)
-    return tuple(found.found)
+    hosts = [urlsplit(request.url).netloc.rpartition("@")[2].lower() for request in (recorded, asked)]
+    if found.found and hosts[0] != hosts[1]:
+        found.found.insert(0, Difference("host", *hosts))
+    return tuple(found.found[:limit])
 
 
 def similarity(recorded: WireRequest, asked: WireRequest) -> float:

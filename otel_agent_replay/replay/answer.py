@@ -12,7 +12,7 @@ from otel_agent_replay.boundary.session import Answer, was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
-from otel_agent_replay.recording.values import CrossingRecord, End, Ended, Note, Raised, Returned
+from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Note, Raised, Returned
 from otel_agent_replay.replay.lanes import LaneMap
 from otel_agent_replay.replay.matching import Matcher
 from otel_agent_replay.replay.readings import Readings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
-    from otel_agent_replay.recording.values import Attempt, Attribute, Json, Outcome, Recording, WireHead, WireRequest
+    from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireHead, WireRequest
 
 T = TypeVar("T")
 
@@ -231,6 +231,8 @@ class ReplayedCrossing:
         record = self.record
         assert record is not None  # match() found it or raised
         if number >= len(record.attempts):
+            if self._was_left(record):  # while it paused before this attempt, which takes no time now
+                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED))
             raise self._session.diverge(
                 self._departure(
                     DivergenceClass.EXHAUSTED,
@@ -258,7 +260,7 @@ class ReplayedCrossing:
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None
         place: Due = FREE if record.seq is None else record.seq
-        if record.seq is None and record.end is End.ABANDONED and not record.wire:
+        if record.seq is None and not record.wire and self._was_left(record):
             place = NEVER
         return self._session.due(self._caller, self.position.key, self.position.ordinal, place)
 
@@ -300,7 +302,8 @@ class ReplayedCrossing:
 
     def exchange_turn(self, attempt: Attempt) -> Turn | None:
         """Where the caller was cancelled before a response came: a place that never comes."""
-        if attempt.head is None and attempt.error is None and attempt.end is End.ABANDONED:
+        left = attempt.end is End.ABANDONED or (self.record is not None and self._was_left(self.record))
+        if attempt.head is None and attempt.error is None and left:
             return self._session.due(self.lane, "response", self.lane.ordinal("response"), NEVER)
         return None
 
@@ -328,14 +331,21 @@ class ReplayedCrossing:
         self._session.lanes.settle(self.lane, child_path(where.lane, "call", where.key, where.ordinal))
         if self._call.wire:
             return
-        if record.end is End.UNFINISHED:
+        left = self._was_left(record)
+        if record.end is End.UNFINISHED and not left:
             raise self.unanswered()
-        if record.end is End.ABANDONED and not record.items:
+        if left and not record.items:
             self.answer = Raised(asyncio.CancelledError())
         elif record.end is End.RAISED and not record.items:
             self.answer = Raised(self._error(record.outcome))
         else:
             self.answer = Returned(self._decode(record.outcome))
+
+    def _was_left(self, record: CrossingRecord) -> bool:
+        """Whether the recorded program did not wait for the end: it cancelled the call, or ended before."""
+        if record.end is End.UNFINISHED:
+            return self._session.recording.run.end is not End.UNFINISHED
+        return record.end is End.ABANDONED
 
     def _decode(self, value: Json) -> object:
         allowed = self._call.allowed

@@ -93,6 +93,7 @@ def judge(
     *,
     diverged: bool,
     unconsumed: int,
+    ended: bool,
     expected: Sequence[Expectation],
 ) -> Judgement:
     """Compare how the program ended with what was expected.
@@ -102,6 +103,7 @@ def judge(
         seen: how it ended now.
         diverged: whether a divergence was raised into the program.
         unconsumed: recorded calls that the program no longer makes.
+        ended: whether the recording knows how the program ended; it does not where the process was killed.
         expected: explicit expectations; with none, the program is to end as it did.
     """
     if diverged:
@@ -111,6 +113,8 @@ def judge(
         return Judgement(Verdict.FAILS if failed else Verdict.HOLDS, failed)
     if unconsumed:
         return Judgement(Verdict.CANNOT_JUDGE, [f"{unconsumed} recorded calls were never asked for"])
+    if not ended:
+        return Judgement(Verdict.CANNOT_JUDGE, ["the recorded process was killed, or runs still: its end is not known"])
     failed = list(_changes(recorded, seen))
     return Judgement(Verdict.FAILS if failed else Verdict.HOLDS, failed)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass
+from otel_agent_replay.recording.values import End, NoteKind
 from otel_agent_replay.replay.expectation import Judgement, Verdict, judge
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Report:
         verdict = {
             Verdict.HOLDS: "replayed: the program ends as expected",
             Verdict.FAILS: "replayed, but the program does not end as expected",
-            Verdict.CANNOT_JUDGE: "diverged",
+            Verdict.CANNOT_JUDGE: "diverged" if self.divergences else "replayed, but cannot be judged",
         }[self.judgement.verdict]
         reasons = f" ({'; '.join(self.judgement.reasons)})" if self.judgement.reasons else ""
         lines.append(
@@ -120,7 +121,12 @@ def report(
     cut_short = bool(raised) and DIVERGENCE in str(outcome.get("exception"))
     left = [] if partial or cut_short else [divergence for session in sessions for divergence in unconsumed(session)]
     judgement = judge(
-        main.recording.run.outcome, outcome, diverged=bool(raised), unconsumed=len(left), expected=expected
+        main.recording.run.outcome,
+        outcome,
+        diverged=bool(raised),
+        unconsumed=len(left),
+        ended=main.recording.run.end is not End.UNFINISHED,
+        expected=expected,
     )
     found = [*raised, *left]
     return Report(
@@ -135,11 +141,16 @@ def report(
         answered=sum(session.answered for session in sessions),
         crossings=sum(len(session.matcher) for session in sessions),
         outcome=outcome,
-        warnings=[warning for session in sessions for warning in _warnings(session.recording)],
+        warnings=[
+            warning
+            for session in sessions
+            for warning in _warnings(session.recording, held=judgement.verdict is Verdict.HOLDS)
+        ],
     )
 
 
-def _warnings(recording: Recording) -> list[str]:
+def _warnings(recording: Recording, *, held: bool) -> list[str]:
     """Why this recording may not show everything."""
     noted = [f"not captured when recorded: {note.what}" for note in recording.notes if note.incomplete]
-    return [*recording.missing, *noted]
+    raced = [note.what for note in recording.notes if note.kind is NoteKind.OBSERVED and not held]
+    return [*recording.missing, *noted, *(f"the recorded order may not be exact: {what}" for what in raced)]
