@@ -162,6 +162,11 @@ class Installation:
         self._users = 0
         self._lock = threading.Lock()
 
+    @property
+    def patches(self) -> Patches | None:
+        """What to add a later patch to; None where nobody wants any."""
+        return self._patches if self._users else None
+
     def install(self) -> Callable[[], None]:
         """Put the patches in, unless they are. Gives what undoes this call."""
         with self._lock:

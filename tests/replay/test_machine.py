@@ -57,3 +57,23 @@ def test_a_replay_does_not_outlive_its_command(model_bench) -> None:
         replaying.kill()
         replaying.wait()
         replaying.stdout.close()
+
+
+def test_uuids_that_rust_makes_come_back(model_bench) -> None:
+    program = """
+import os
+import openai
+from uuid_utils import UUID
+import uuid_utils
+from uuid_utils.compat import uuid4, uuid7
+
+made = [uuid_utils.uuid7(), uuid_utils.uuid4(), uuid_utils.uuid1(), uuid4(), uuid7()]
+assert [type(uuid) is UUID for uuid in made] == [True] * 3 + [False] * 2
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+asked = [{"role": "user", "content": str(uuid)} for uuid in made]
+print(made, made[0].time_low, model.chat.completions.create(model="m1", messages=asked).choices[0].message.content)
+"""
+    out = model_bench.record(program)
+    replayed = model_bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert replayed.report["new_readings"] == []

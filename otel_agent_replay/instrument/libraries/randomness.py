@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 import uuid
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
+
+import wrapt
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import caller
@@ -22,7 +25,7 @@ from otel_agent_replay.instrument._ambient import Installation, Patches, entropy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+    from types import FrameType, ModuleType
 
 GETRANDBITS: Final = "random:getrandbits:"
 """Followed by the number of bits, so that a draw of another size is another reading; so is it below."""
@@ -31,6 +34,9 @@ URANDOM: Final = "random:os.urandom:"
 SEED: Final = "random:seed"
 UUID4: Final = "random:uuid4"
 TEMPFILE: Final = "random:tempfile"
+
+RUST_UUIDS: Final = ("uuid_utils", "uuid_utils.compat")
+"""Modules that make UUIDs of entropy and time that Rust code asks for; they are patched once they are imported."""
 
 UUIDS: Final = ("uuid1", "uuid6", "uuid7", "uuid8")
 """Beside `uuid4`; those that this Python has."""
@@ -99,6 +105,12 @@ def _put(patches: Patches) -> None:
     for name in UUIDS:
         if hasattr(uuid, name):
             patches.put(uuid, name, _uuid(getattr(uuid, name)))
+    for name in RUST_UUIDS:
+        if name in sys.modules:
+            _put_rust(patches, sys.modules[name])
+        elif name not in _awaited:
+            _awaited.add(name)
+            wrapt.register_post_import_hook(_imported, name)
     patches.put(tempfile._RandomNameSequence, "__next__", _name(tempfile._RandomNameSequence.__next__))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -188,15 +200,33 @@ def _uuid4(original: Callable[[], uuid.UUID]) -> Callable[[], uuid.UUID]:
     return uuid4
 
 
-def _uuid(original: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
+_awaited: set[str] = set()
+"""Modules of Rust's UUIDs that are patched when they are imported, if somebody wants that then."""
+
+
+def _imported(module: ModuleType) -> None:
+    _awaited.discard(module.__name__)
+    if (patches := _installation.patches) is not None:
+        _put_rust(patches, module)
+
+
+def _put_rust(patches: Patches, module: ModuleType) -> None:
+    kind = getattr(module, "UUID", uuid.UUID)
+    for name in ("uuid4", *UUIDS[:-1]):  # its uuid8 is made of what it is given
+        original = getattr(module, name, None)
+        if original is not None:
+            patches.put(module, name, _uuid(original, kind))
+
+
+def _uuid(original: Callable[..., Any], kind: Callable[[str], Any] = uuid.UUID) -> Callable[..., Any]:
     source = f"random:{original.__name__}"
 
-    def make(*args: Any, **kwargs: Any) -> uuid.UUID:
+    def make(*args: Any, **kwargs: Any) -> Any:
         found = entropy_reading()
         if found is None:
             return original(*args, **kwargs)
         lane, frame = found
-        made: list[uuid.UUID] = []
+        made: list[Any] = []
 
         def fresh() -> str:
             token = lanes.LANE.set(lanes.OUTSIDE)  # what it is made of is no reading
@@ -207,7 +237,7 @@ def _uuid(original: Callable[..., uuid.UUID]) -> Callable[..., uuid.UUID]:
             return str(made[0])
 
         text = lane.session.read(lane, source, frame, fresh)
-        return made[0] if made and str(made[0]) == text else uuid.UUID(text)
+        return made[0] if made and str(made[0]) == text else kind(text)
 
     like(make, original, "uuid")
     return make
