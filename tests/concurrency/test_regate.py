@@ -625,7 +625,7 @@ def test_a_context_that_was_copied_takes_no_work_out_of_its_lane() -> None:
 
         with cf.ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(copied().run, work, number) for number in range(4)]
-            futures += [pool.submit(functools.partial(copied().run, work, number)) for number in range(4, 8)]
+            futures += [pool.submit(functools.partial(copied().run, copied().run, work, n)) for n in range(4, 8)]
             futures += [pool.submit(lambda run, number: run(work, number), copied().run, n) for n in range(8, 12)]
             futures += [pool.submit(lambda n: contextvars.Context().run(work, n), n) for n in range(12, 16)]
             answers = [future.result() for future in futures]

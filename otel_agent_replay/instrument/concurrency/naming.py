@@ -50,10 +50,8 @@ def of_function(function: Any, *args: Any) -> str:
     while True:
         if args and _runs_in_context(function):
             function, args = args[0], args[1:]
-        elif isinstance(function, functools.partial):
-            # asyncio.to_thread submits `Context.run` with the function as its first argument
-            carried = _runs_in_context(function.func) and function.args
-            function = function.args[0] if carried else function.func
+        elif isinstance(function, functools.partial):  # asyncio.to_thread submits one of `Context.run`
+            function, args = function.func, (*function.args, *args)
         elif isinstance(getattr(function, "__wrapped__", None), functools.partial):
             function = function.__wrapped__
         else:
