@@ -40,7 +40,7 @@ BLOCKED_ALONE = 40
 """The same while other threads run."""
 LONGEST_RUN = 2_000_000_000
 """Nanoseconds for which a thread may run without settling, before the others go on without it."""
-SURE = 3
+SURE = 10
 """Looks in which nothing in the process ran, before a recorded place is skipped."""
 PATIENCE = 0.05
 """Seconds without progress before a place is skipped, where something may still come from outside."""

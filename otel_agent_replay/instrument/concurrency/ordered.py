@@ -191,7 +191,12 @@ def _wait_concurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     def wait(fs: Any, timeout: Any = None, return_when: Any = cf.ALL_COMPLETED) -> Any:
         if ordering(strand()) is None:
             return original(fs, timeout, return_when)
+        fs = list(fs)
+        waits = return_when == cf.FIRST_COMPLETED and not any(future.done() for future in fs)
         done, not_done = original(fs, timeout, return_when)
+        if waits and len(done) > 1:  # what comes while it wakes up comes after it
+            first = min(done, key=_done_stamp)
+            done, not_done = {first}, (not_done | done) - {first}
         left = sorted(not_done, key=lambda future: getattr(future, SUBMITTED, -1))
         return _base.DoneAndNotDoneFutures(OrderedSet(sorted(done, key=_done_stamp)), OrderedSet(left))
 
