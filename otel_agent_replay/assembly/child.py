@@ -51,7 +51,8 @@ def _end_with_parent() -> None:
     """Do not outlive the replaying command, however it ends. Only Linux knows how."""
     if sys.platform == "linux":
         parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with suppress(OSError, AttributeError):  # a C library without it: the replay goes on as elsewhere
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os.kill(real.getpid(), signal.SIGKILL)
 

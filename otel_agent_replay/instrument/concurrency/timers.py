@@ -91,7 +91,8 @@ def _timer(
     ordinal = lane.ordinal(TIMER)
     turn = TimerTurn(gate, lane, TIMER, ordinal, gate.place(lane, TIMER, ordinal), when)
     turn.pause = callback is _WAKE_SLEEPER
-    turn.due = monotonic() + max(0.0, when - gate.told)
+    if gate.told:  # else the loop has a clock of its own making, and nothing can be said
+        turn.due = monotonic() + max(0.0, when - gate.told)
     turn.watch = gate.meet(loop)
     handle = TimerHandle(turn, callback, args, loop, context)
     if handle._source_traceback:  # type: ignore[attr-defined]
