@@ -52,8 +52,9 @@ T = TypeVar("T")
 SHORT_VALUE = 200
 """Characters of JSON: an input or outcome up to this many stands in the payload, more is content stored once."""
 
-SHORT_HEADERS = 64
-"""Bytes of JSON: headers up to this many stand in the payload, more are content stored once."""
+SHORT_HEADERS = {"h": 64, "g": 160}
+"""Bytes of JSON: headers up to this many stand in the payload, more are content stored once. Those of the request
+are written twice, with the input and with the outcome."""
 
 _REASONS = {int(status): status.phrase for status in HTTPStatus}
 _SLOTS = ("h", "b", "g", "d")
@@ -171,7 +172,7 @@ def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer:
         text = orjson.dumps(flat)
     except TypeError:  # a lone surrogate, which no header may hold
         return flat
-    return flat if len(text) <= SHORT_HEADERS else refer(slot, text)
+    return flat if len(text) <= SHORT_HEADERS[slot[-1]] else refer(slot, text)
 
 
 def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
