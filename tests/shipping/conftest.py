@@ -10,15 +10,19 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_agent_replay.recording.divergence import Position
+from otel_agent_replay.recording.values import CrossingRecord, End, Kind
 from otel_agent_replay.telemetry.shipping import destination
 from otel_agent_replay.telemetry.shipping.ledger import Ledger
 from otel_agent_replay.telemetry.shipping.receivers import connect
 from otel_agent_replay.telemetry.shipping.shipper import Patience, Shipper
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -36,6 +40,29 @@ def load(path: Path) -> ModuleType:
 
 RECEIVER = load(HERE / "receiver.py")
 RECORDER = load(HERE.parent / "store" / "recorder_process.py")
+
+
+class Recorder(RECORDER.Recorder):
+    """The same, with calls of any key."""
+
+    def start(self, name: str = "agent.py", **over: object) -> Recorded:
+        return Recorded(self.writer, name, **over)
+
+
+class Recorded(RECORDER.Recorded):
+    """One run being written."""
+
+    def call(self, key: str, outcome: object, lane: str = "main") -> CrossingRecord:
+        """A call of a tool."""
+        counts = self.__dict__.setdefault("counts", {})
+        number = counts[lane, key] = counts.get((lane, key), -1) + 1
+        record = CrossingRecord(
+            Position(lane, key, number), Kind.TOOL, 0, 0, time.time_ns(), input={"n": number}, name=key
+        )
+        self.sink.opened(record, None)
+        record.outcome = outcome
+        self._end(record, End.RETURNED)
+        return record
 
 
 @pytest.fixture
@@ -72,7 +99,7 @@ class Home:
 
     def recorder(self) -> Any:
         """Writes runs with the real writer; the spool is their destination."""
-        return RECORDER.Recorder(self.path)
+        return Recorder(self.path)
 
     def to(self, server: Any, kind: str, **settings: str) -> Home:
         self.environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": kind}

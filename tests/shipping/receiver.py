@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import os
 import socket
-import ssl
 import struct
 import sys
 import threading
@@ -19,11 +18,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+if TYPE_CHECKING:
+    import ssl
 
 Request = trace_service_pb2.ExportTraceServiceRequest
 METHOD = "opentelemetry.proto.collector.trace.v1.TraceService"

@@ -110,7 +110,8 @@ class HttpReceiver:
             self._session.headers["Content-Encoding"] = "gzip"
         for path in (destination.certificate, destination.client_certificate, destination.client_key):
             _file(path)
-        self._session.verify = destination.certificate or True
+        # Given with each request: what the session has, REQUESTS_CA_BUNDLE in the environment would override.
+        self._verify: str | bool = destination.certificate or True
         if destination.client_certificate:
             certificate, key = destination.client_certificate, destination.client_key
             self._session.cert = (certificate, key) if key else certificate
@@ -121,7 +122,9 @@ class HttpReceiver:
     def send(self, body: bytes) -> Answer:
         data = gzip.compress(body, 6) if self._compressed else body
         try:
-            response = self._session.post(self._endpoint, data, timeout=self._timeout, allow_redirects=False)
+            response = self._session.post(
+                self._endpoint, data, timeout=self._timeout, allow_redirects=False, verify=self._verify
+            )
         except self._tls_error as error:
             return Answer(Verdict.BLOCKED, f"TLS: {error}"[:300])
         except self._error as error:

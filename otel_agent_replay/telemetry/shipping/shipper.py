@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.recording.frames import encode
-from otel_agent_replay.recording.parts import SMALLEST, split
+from otel_agent_replay.recording.parts import SMALLEST
 from otel_agent_replay.telemetry.shipping import loss
 from otel_agent_replay.telemetry.shipping.answers import Verdict
 from otel_agent_replay.telemetry.shipping.batches import Envelope, Span, batches, encoded, open_file
 from otel_agent_replay.telemetry.shipping.ledger import Claim, is_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from otel_agent_replay.telemetry.shipping.answers import Answer, Receiver
@@ -187,10 +187,13 @@ class Shipper:
         todo = [spans]
         while todo:
             group = todo.pop()
+            if envelope.size + _size(group) > self._most and (smaller := self._smaller(envelope, group)):
+                todo += reversed(smaller)  # what it is for is known by now
+                continue
             answer = self._answer(envelope.request([span.data for span in group]))
             if answer.verdict is Verdict.ACCEPTED:
                 self._refused_in_a_row = 0
-            elif answer.verdict is Verdict.TOO_LARGE and (smaller := self._smaller(envelope, group)):
+            elif answer.verdict is Verdict.TOO_LARGE and (smaller := self._learn(envelope, group)):
                 todo += reversed(smaller)
             elif len(group) == 1 or (answer.verdict is Verdict.PARTIAL and answer.rejected >= len(group)):
                 refused += [(span, answer.why) for span in group]
@@ -198,22 +201,21 @@ class Shipper:
             else:
                 if answer.verdict is Verdict.PARTIAL:
                     self._refused_in_a_row = 0
-                half = len(group) // 2
-                todo += (group[half:], group[:half])
+                todo += reversed(_halves(group))
         return refused
 
+    def _learn(self, envelope: Envelope, group: list[Span]) -> list[list[Span]]:
+        """A request was too large: this one goes in smaller ones, and so do those to come."""
+        size = envelope.size + _size(group)
+        self._most = min(self._most, max(size // 2, envelope.size + SMALLEST))
+        return self._smaller(envelope, group)
+
     def _smaller(self, envelope: Envelope, group: list[Span]) -> list[list[Span]]:
-        """The same in smaller requests, and so are those to come; nothing where it can be made no smaller."""
-        size = envelope.size + sum(span.size for span in group)
-        if size // 2 >= SMALLEST:
-            self._most = min(self._most, size // 2)
+        """The same in smaller requests; nothing where it can be made no smaller."""
         if len(group) > 1:
-            half = len(group) // 2
-            return [group[:half], group[half:]]
-        data, frame = group[0].data, group[0].frame
-        parts = split(frame, max(len(data) // 2, SMALLEST))
-        found = [span for part in parts for span in encoded(part, max(len(data) // 2, SMALLEST))]
-        return [[span] for span in found] if max(span.size for span in found) < group[0].size else []
+            return _halves(group)
+        found = encoded(group[0].frame, max(self._most - envelope.size, SMALLEST))
+        return [found] if max(span.size for span in found) < group[0].size else []
 
     def _answer(self, request: bytes) -> Answer:
         """The answer to a request, sent again as long as it may yet be accepted."""
@@ -243,6 +245,15 @@ class Shipper:
                 return
             real.sleep(min(left, 0.1))
         raise StoppedError
+
+
+def _size(group: Sequence[Span]) -> int:
+    return sum(span.size for span in group)
+
+
+def _halves(group: list[Span]) -> list[list[Span]]:
+    half = len(group) // 2
+    return [group[:half], group[half:]]
 
 
 def _bytes(path: Path, offset: int, length: int) -> bytes:
