@@ -60,8 +60,6 @@ class Delivery:
         """This is a forked child: nothing is ordered here."""
         self.told = 0.0
         """What the program was last told of an event loop's clock, in seconds."""
-        self.shift = 0.0
-        """Replaying: seconds by which the clock that timers and timeouts go by is ahead of the real one."""
         _gates.add(self)
 
     # -- what a session asks
@@ -96,6 +94,10 @@ class Delivery:
     @property
     def holds(self) -> bool:
         """Whether waits have to be seen, because completions are held back until threads settle."""
+        raise NotImplementedError
+
+    def now(self) -> float:
+        """The clock that timers and timeouts go by, in seconds."""
         raise NotImplementedError
 
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:

@@ -124,6 +124,9 @@ class Gate(Delivery):
         if blocks and self.strict and self.parties:
             self.woken(self.here(lane))
 
+    def now(self) -> float:
+        return real.monotonic()
+
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
         return FREE
 

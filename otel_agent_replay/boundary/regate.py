@@ -101,6 +101,7 @@ class ReplayGate(Delivery):
         self._firings = 0
         self._ended = False
         self._progress = (0, 0.0)
+        self._now = real.monotonic()
         self._settled_at = 0.0
         """Since when nothing has run; 0.0 where something does. Time in which a thread waits for the processor
         is none in which the world was waited for."""
@@ -121,6 +122,9 @@ class ReplayGate(Delivery):
     @property
     def holds(self) -> bool:
         return True
+
+    def now(self) -> float:
+        return self._now
 
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
         place = self.due(lane, key, ordinal)
@@ -162,9 +166,9 @@ class ReplayGate(Delivery):
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
         if completion.due is not None:
-            ahead = completion.due - real.monotonic() - self.shift
+            ahead = completion.due - self._now
             if ahead > 0:
-                self.shift += ahead
+                self._now = completion.due
                 completion.lane.session.slept(completion.lane, ahead)
 
     def give_up(self, completion: Completion) -> None:
