@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.completions import FREE, UNFIRED, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.parties import UNBORN
 from otel_agent_replay.recording.values import Note, NoteKind
 
 if TYPE_CHECKING:
@@ -124,6 +123,9 @@ class Gate(Delivery):
         if blocks and self.strict and self.parties:
             self.woken(self.here(lane))
 
+    def now(self) -> float:
+        return real.monotonic()
+
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
         return FREE
 
@@ -160,7 +162,7 @@ class Gate(Delivery):
             long = real.monotonic() - self._held_since > LONGEST_HOLD
             for party in tuple(self.busy):
                 self._spend(party, look.delta.get(party.native, 0))
-                if look.still >= BLOCKED or (party.ident != UNBORN and look.asleep(party.native) >= BLOCKED_ALONE):
+                if self._asleep(party, look, still=BLOCKED, awake=BLOCKED_ALONE):
                     self.busy.discard(party)
                 elif long or self._exhausted(party):
                     self._let_go(party)
