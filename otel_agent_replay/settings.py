@@ -35,7 +35,21 @@ OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
 OTEL_AGENT_REPLAY_NAME = "OTEL_AGENT_REPLAY_NAME"
 """Name of the run of this process. Default: the script or module."""
 
+OTEL_AGENT_REPLAY_SHIP = "OTEL_AGENT_REPLAY_SHIP"
+"""``auto`` (default: recordings are shipped where OTEL_EXPORTER_OTLP_ENDPOINT names a receiver) or ``off``."""
+
+OTEL_AGENT_REPLAY_BATCH_BYTES = "OTEL_AGENT_REPLAY_BATCH_BYTES"
+"""Bytes of a request to the receiver, at most. Default: 3,500,000, which receivers of gRPC and HTTP take by default."""
+
+OTEL_AGENT_REPLAY_EXIT_WAIT = "OTEL_AGENT_REPLAY_EXIT_WAIT"
+"""Seconds that the end of a process waits for its recordings to be shipped, at most. Default: 2."""
+
+OTEL_AGENT_REPLAY_SPOOL_LIMIT = "OTEL_AGENT_REPLAY_SPOOL_LIMIT"
+"""Bytes that the spool may take, as a number with or without ``K``, ``M``, ``G``; 0 for any number. Default: 10G.
+At the limit recording stops, and the runs that it hurts say so."""
+
 MODES = ("record", "off")
+SHIPS = ("auto", "off")
 ORDERS = ("auto", "strict", "observed")
 
 
@@ -49,6 +63,12 @@ class Settings:
     environment: tuple[str, ...]
     order: str
     name: str
+    ship: bool
+    batch_bytes: int
+    exit_wait: float
+    """Seconds."""
+    spool_limit: int
+    """Bytes; 0 for none."""
 
     @property
     def spool(self) -> Path:
@@ -68,6 +88,10 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         ),
         order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
         name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
+        ship=_choice(environ, OTEL_AGENT_REPLAY_SHIP, SHIPS) == "auto",
+        batch_bytes=_bytes(environ, OTEL_AGENT_REPLAY_BATCH_BYTES, "3500000", least=65536),
+        exit_wait=_seconds(environ, OTEL_AGENT_REPLAY_EXIT_WAIT, "2"),
+        spool_limit=_bytes(environ, OTEL_AGENT_REPLAY_SPOOL_LIMIT, "10G"),
     )
 
 
@@ -75,6 +99,26 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     value = environ.get(name, "").strip().lower() or choices[0]
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; set it to one of {', '.join(choices)}.")
+    return value
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: str, least: int = 0) -> int:
+    text = (environ.get(name) or default).strip().upper().removesuffix("B").removesuffix("I")
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    digits = text if unit == 1 else text[:-1].strip()
+    value = int(digits) * unit if digits.isascii() and digits.isdigit() else -1
+    if value < least:
+        raise UsageError(f"{name} is {environ.get(name)!r}; set it to a number of bytes, at least {least:,}.")
+    return value
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: str) -> float:
+    try:
+        value = float(environ.get(name) or default)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise UsageError(f"{name} is {environ.get(name)!r}; set it to a number of seconds.")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from otel_agent_replay.assembly.ending import Ending, describe
 from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
+from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, Returned, RunRecord
 from otel_agent_replay.replay.record import RecordSession
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from otel_agent_replay.recording.values import Json, Outcome
     from otel_agent_replay.settings import Settings
     from otel_agent_replay.telemetry.recorder import SpoolRecorder
+    from otel_agent_replay.telemetry.shipping.custody import Custody
+
+_logger = logging.getLogger("otel_agent_replay")
 
 
 class ProcessRecorder:
@@ -37,7 +42,10 @@ class ProcessRecorder:
         from otel_agent_replay.telemetry.recorder import SpoolRecorder  # noqa: PLC0415
 
         self._settings = settings
-        self._writer = spool.SpoolWriter(settings.spool, self._write_failed)
+        self._custody = _custody(settings)
+        self._writer = spool.SpoolWriter(
+            settings.spool, self._write_failed, limit=settings.spool_limit, custody=self._custody
+        )
         self._recorder: Callable[[], SpoolRecorder] = lambda: SpoolRecorder(self._writer)
         self._world = world
         self._ids = ids.EntropyIdGenerator()
@@ -90,6 +98,7 @@ class ProcessRecorder:
         failed = "exception" in outcome or outcome.get("exit_status") not in (0, None)
         self.session.end(End.RAISED if failed else End.RETURNED, outcome)
         self._writer.close()
+        self._custody.settle(self._settings.exit_wait)
 
     def _session(self, run: RunRecord, *, strict: bool) -> RecordSession:
         sign(self._settings.home, run)
@@ -139,6 +148,19 @@ def start(settings: Settings) -> None:
     runs.install(recorder)
     lanes.set_process_root(recorder.session.root)
     Ending(recorder.end).watch()
+
+
+def _custody(settings: Settings) -> Custody:
+    """What sees to it that recordings are shipped. A destination that has no meaning is said, and is none."""
+    from otel_agent_replay.telemetry import resource  # noqa: PLC0415 (only where something is recorded)
+    from otel_agent_replay.telemetry.shipping import custody, destination  # noqa: PLC0415
+
+    to = None
+    try:
+        to = destination.read(os.environ) if settings.ship else None
+    except UsageError as error:
+        _logger.warning("not shipping: %s", error)
+    return custody.Custody(settings.home, to, resource.attributes, settings.batch_bytes)
 
 
 def _program_name() -> str:

@@ -188,6 +188,8 @@ class _Sampler:
             while self.gates:
                 real.sleep(self.pace)
                 gates = tuple(self.gates)
+                if not gates:  # the last one went while this slept
+                    break
                 moved = sum(gate.grants for gate in gates)
                 if moved != progress:
                     progress, look = moved, Look()

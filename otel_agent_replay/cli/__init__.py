@@ -21,6 +21,8 @@ COMMANDS = {
     "runs": "List the recorded runs, newest first.",
     "show": "Show one run: its crossings by lane, with inputs and outcomes.",
     "replay": "Run a recorded execution again, offline, from its recording.",
+    "ship": "Send what is recorded to the OTLP receiver, now.",
+    "status": "Say how much is recorded, shipped, waiting and refused.",
     "schema": "Apply the schema of the store, or say what is applied.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }

@@ -207,7 +207,8 @@ def contents_frames(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) ->
     held = 0
     attributes: dict[str, Attribute] = {}
     for digest, piece in pieces.items():
-        key, text, length = _piece(digest, piece)
+        key, text = piece_attribute(digest, piece)
+        length = len(piece) if key.startswith(names.CONTENT_PREFIX) else len(text)
         if not frames or held + length > CONTENTS_BYTES or len(attributes) >= CONTENTS_PIECES + 2:
             attributes = {}
             held = 0
@@ -231,13 +232,12 @@ def _entry_attributes(run: RunRecord) -> dict[str, Attribute]:
     return attributes
 
 
-def _piece(digest: str, piece: bytes) -> tuple[str, str, int]:
-    """The attribute that holds a piece, and the bytes that it takes."""
+def piece_attribute(digest: str, piece: bytes) -> tuple[str, str]:
+    """The attribute that holds a piece: its name and its value."""
     try:
-        return names.CONTENT_PREFIX + digest, piece.decode(), len(piece)
+        return names.CONTENT_PREFIX + digest, piece.decode()
     except UnicodeDecodeError:
-        text = b64encode(piece).decode()
-        return names.CONTENT_BINARY_PREFIX + digest, text, len(text)
+        return names.CONTENT_BINARY_PREFIX + digest, b64encode(piece).decode()
 
 
 def _sealed(

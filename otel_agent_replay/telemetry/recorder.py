@@ -91,7 +91,7 @@ class SpoolRecorder:
         self._run = run
         try:
             self._root = self._tracer.start_run(run)
-            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}))
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}, vital=True))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the start of a run", error, self._note)
         return live.entering(self._root) if self._root is not None else None
@@ -99,7 +99,7 @@ class SpoolRecorder:
     def run_ended(self, run: RunRecord) -> None:
         """The run ended. All of it is on disk when this returns, or has been lost and is said to be."""
         try:
-            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, last=True))
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, vital=True))
             self._writer.drain()
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the end of a run", error, self._note)
@@ -243,9 +243,9 @@ class SpoolRecorder:
             self._contents.reset()
             raise
 
-    def _append(self, frame: list[bytes], pieces: Mapping[str, bytes], *, last: bool = False) -> None:
+    def _append(self, frame: list[bytes], pieces: Mapping[str, bytes], *, vital: bool = False) -> None:
         """Write contents, then whatever waits, then the frame (its bytes; none for none), all in one append."""
-        if self._stopped and not last:
+        if self._stopped and not vital:
             self.lost += 1
             self._waiting.append(([], [], self._take()[2]))
             return
@@ -258,7 +258,7 @@ class SpoolRecorder:
                 return
             frame = [*contents_bytes(run, pieces, now), *frame]
         if frame:
-            self._writer.write(frame, self._failed)
+            self._writer.write(frame, self._failed, vital=vital)
 
     def _take(self) -> tuple[list[ReadingRecord], list[OrderEvent], list[Note]]:
         """All that waits, which no longer does."""
@@ -290,7 +290,9 @@ class SpoolRecorder:
         self.lost += 1
         if not self._stopped:
             self._stopped = True
-            self._note(Note(NoteKind.FAULT, "frames could not be written to the spool", str(self._writer.directory)))
+            why = f" ({self._writer.why})" if self._writer.why else ""
+            what = f"frames could not be written to the spool{why}"
+            self._note(Note(NoteKind.FAULT, what, str(self._writer.directory)))
 
     def _note(self, note: Note) -> None:
         self._waiting.append(([], [], [note]))
