@@ -35,6 +35,13 @@ OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
 OTEL_AGENT_REPLAY_NAME = "OTEL_AGENT_REPLAY_NAME"
 """Name of the run of this process. Default: the script or module."""
 
+OTEL_AGENT_REPLAY_SERVE_TOKEN = "OTEL_AGENT_REPLAY_SERVE_TOKEN"  # noqa: S105 (a name)
+"""The token of `agent-replay serve` that allows writing by SQL; elsewhere than on loopback every request needs one.
+Default: one is made and kept beside the store."""
+
+OTEL_AGENT_REPLAY_SERVE_READ_TOKEN = "OTEL_AGENT_REPLAY_SERVE_READ_TOKEN"  # noqa: S105 (a name)
+"""The token of `agent-replay serve` that allows reading by SQL elsewhere than on loopback. Default: none."""
+
 MODES = ("record", "off")
 ORDERS = ("auto", "strict", "observed")
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "show": "Show one run: its crossings by lane, with inputs and outcomes.",
     "replay": "Run a recorded execution again, offline, from its recording.",
     "schema": "Apply the schema of the store, or say what is applied.",
+    "serve": "Take spans by OTLP into the embedded store, and answer SQL, until it is stopped.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }
 """Each command, and its line in the help. Its module is `cli.NAME`, its click command is `command` there."""
