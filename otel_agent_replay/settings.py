@@ -48,6 +48,13 @@ OTEL_AGENT_REPLAY_SPOOL_LIMIT = "OTEL_AGENT_REPLAY_SPOOL_LIMIT"
 """Bytes that the spool may take, as a number with or without ``K``, ``M``, ``G``; 0 for any number. Default: 10G.
 At the limit recording stops, and the runs that it hurts say so."""
 
+OTEL_AGENT_REPLAY_SERVE_TOKEN = "OTEL_AGENT_REPLAY_SERVE_TOKEN"  # noqa: S105 (a name)
+"""The token of `agent-replay serve` that allows writing by SQL; elsewhere than on loopback every request needs one.
+Default: one is made and kept beside the store."""
+
+OTEL_AGENT_REPLAY_SERVE_READ_TOKEN = "OTEL_AGENT_REPLAY_SERVE_READ_TOKEN"  # noqa: S105 (a name)
+"""The token of `agent-replay serve` that allows reading by SQL elsewhere than on loopback. Default: none."""
+
 MODES = ("record", "off")
 SHIPS = ("auto", "off")
 ORDERS = ("auto", "strict", "observed")

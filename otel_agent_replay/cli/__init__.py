@@ -24,6 +24,7 @@ COMMANDS = {
     "ship": "Send what is recorded to the OTLP receiver, now.",
     "status": "Say how much is recorded, shipped, waiting and refused.",
     "schema": "Apply the schema of the store, or say what is applied.",
+    "serve": "Take spans by OTLP into the embedded store, and answer SQL, until it is stopped.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }
 """Each command, and its line in the help. Its module is `cli.NAME`, its click command is `command` there."""

@@ -2,7 +2,8 @@
 
 `chdb://PATH` opens the embedded engine in this process; `clickhouse://HOST:PORT/DATABASE` speaks HTTP to a server.
 The embedded engine allows one process for each path and hangs in a forked child, so a lock file is held while it
-is open, and a child that inherits it is refused.
+is open, and a child that inherits it is refused. Where that process is `agent-replay serve`, the lock file says so,
+and its HTTP interface is used instead: to whoever asks, the embedded store is the same either way.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.errors import StoreError, StoreMissing, UsageError
-from otel_agent_replay.store.lock import PATIENCE, EngineLock, private_directory
+from otel_agent_replay.store.lock import PATIENCE, EngineLock, Serving, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,30 +37,36 @@ class Engine:
     """An open connection. Use it as a context manager, from one thread, in the process that opened it.
 
     Attributes:
-        embedded: whether the engine runs in this process.
+        embedded: whether the store is the embedded one, opened by this process or by a server beside it.
         where: how messages name the store; holds no password.
     """
 
-    def __init__(self, dsn: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, dsn: str, *, patience: float = PATIENCE, serving: Serving | None = None) -> None:
         """Open the store. Raises UsageError, StoreMissing or StoreError.
 
         Args:
             dsn: as in the module's description.
             patience: seconds to wait for another process that has the embedded engine open.
+            serving: a server that is known to have it open.
         """
         parts = urlsplit(dsn)
         self.embedded = is_embedded(dsn)
         self._pid = real.getpid()
+        self._remote = not self.embedded
         self._lock: EngineLock | None = None
         if self.embedded:
             self.path = embedded_path(dsn)
             self.where = str(self.path)
             self.database = DATABASE
-            self._client = self._open_embedded(patience)
+            if serving is None:
+                self._client = self._open_embedded(patience)
+            else:
+                self._remote = True
+                self._client = self._connect(served_dsn(serving, self.database))
         elif parts.scheme in _SERVER_SCHEMES:
             self.database = unquote(parts.path.strip("/").split("/")[0]) or DATABASE
             self.where = f"{parts.hostname or 'localhost'}:{parts.port or 8123}/{self.database}"
-            self._client = self._open_server(dsn)
+            self._client = self._connect(dsn)
         else:
             raise UsageError(
                 f"The store {parts.scheme + '://' if parts.scheme else dsn} is of no known kind; "
@@ -96,7 +103,7 @@ class Engine:
     def use_database(self, *, create: bool) -> None:
         """Make `database` current, for every later statement."""
         if create:
-            if not self.embedded:
+            if self._remote:
                 self._client.database = None  # a server refuses every statement in a database that is not there yet
             self.command(f"CREATE DATABASE IF NOT EXISTS `{self.database.replace('`', '')}`")
         self._client.database = self.database
@@ -119,16 +126,46 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _open_embedded(self, patience: float) -> Any:
-        if not engine_installed():
-            raise StoreMissing
-        self._lock = EngineLock(self.path.with_name(self.path.name + ".lock"))
-        self._lock.acquire(patience)
+    @contextmanager
+    def loading(self, patience: float = PATIENCE) -> Iterator[None]:
+        """Load the spool into an embedded store as the only process that does so. Raises StoreError."""
+        if not self._remote:
+            yield  # the engine's own lock is held
+            return
+        lock = EngineLock(self.path.with_name(self.path.name + ".loading.lock"))
+        lock.acquire(patience)
         try:
+            yield
+        finally:
+            lock.release()
+
+    def _open_embedded(self, patience: float) -> Any:
+        lock = EngineLock(self.path.with_name(self.path.name + ".lock"))
+        deadline = real.monotonic() + patience
+        while (serving := lock.acquire_or_find(max(deadline - real.monotonic(), 0))) is not None:
+            self._remote = True
+            try:
+                return self._connect(served_dsn(serving, self.database))
+            except StoreError:
+                if real.monotonic() >= deadline:
+                    raise
+                real.sleep(0.05)  # it ended just now, and whoever holds the lock has not said so yet
+        self._remote = False
+        self._lock = lock
+        return self._open_here()
+
+    def _open_here(self) -> Any:
+        assert self._lock is not None
+        try:
+            if not engine_installed():
+                raise StoreMissing
             from clickhouse_connect import get_client  # noqa: PLC0415 (a third of a second, only where needed)
 
             private_directory(self.path)
             client = get_client(interface="chdb", path=str(self.path))
+        except StoreMissing:
+            self._lock.release()
+            raise
         except Exception as error:
             self._lock.release()
             raise StoreError(
@@ -137,7 +174,7 @@ class Engine:
             ) from error
         return client
 
-    def _open_server(self, dsn: str) -> Any:
+    def _connect(self, dsn: str) -> Any:
         from clickhouse_connect import get_client  # noqa: PLC0415 (a third of a second, only where needed)
 
         parts = urlsplit(dsn)
@@ -190,6 +227,16 @@ def embedded_path(dsn: str) -> Path:
     if not path or path in ("memory", ":memory:"):
         raise UsageError("The embedded store needs a directory; set OTEL_AGENT_REPLAY_DSN to chdb:///PATH.")
     return Path(path).expanduser().absolute()
+
+
+def served_dsn(serving: Serving, database: str) -> str:
+    """How a server beside this process is reached, by whoever may read its token."""
+    try:
+        token = Path(serving.token_file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        token = ""  # another user's: what can be read without it can be read
+    parts = urlsplit(serving.url)
+    return parts._replace(netloc=f"default:{quote(token, safe='')}@{parts.netloc}", path=f"/{database}").geturl()
 
 
 def engine_installed() -> bool:

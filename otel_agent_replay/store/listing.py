@@ -94,8 +94,9 @@ def _open(place: Place, spool: Spool, runs: Runs) -> None:
     if not is_embedded(place.dsn):
         _read(spool, runs)
         return
-    runs.problems += load_spool(runs.engine, spool).problems
-    prune(runs.engine, spool)
+    with runs.engine.loading():
+        runs.problems += load_spool(runs.engine, spool).problems
+        prune(runs.engine, spool)
     live = [file.name for file in spool.files() if file.live]
     runs.live = select.runs_of_files(runs.engine, live) if live else set()
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
@@ -22,6 +23,16 @@ PATIENCE = 30.0
 _PAUSE = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that has the engine open."""
+
+    url: str
+    """Of its ClickHouse HTTP interface; holds no token."""
+    token_file: str
+    """Where the token that allows writing is kept, for this user only."""
+
+
 class EngineLock:
     """An advisory lock on a file, released when the process ends however it ends.
 
@@ -33,7 +44,16 @@ class EngineLock:
         self._descriptor: int | None = None
 
     def acquire(self, patience: float = PATIENCE) -> None:
-        """Wait at most `patience` seconds. Raises StoreError, which says who holds it."""
+        """Wait at most `patience` seconds. Raises StoreError, which says who holds it, at once where a server does."""
+        serving = self.acquire_or_find(patience)
+        if serving is not None:
+            raise StoreError(f"The embedded store is served at {serving.url} by {self.holder()}; use that, or stop it.")
+
+    def acquire_or_find(self, patience: float = PATIENCE) -> Serving | None:
+        """Wait at most `patience` seconds for the lock, or for a server to be found that holds it.
+
+        Gives the server; None where the lock is held now. Raises StoreError, which says who holds it.
+        """
         try:
             private_directory(self.path.parent)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,15 +63,27 @@ class EngineLock:
                 "name a directory that can be written in OTEL_AGENT_REPLAY_HOME."
             ) from error
         try:
-            self._wait(descriptor, real.monotonic() + patience, patience)
+            serving = self._wait(descriptor, real.monotonic() + patience, patience)
         except BaseException:
             os.close(descriptor)
             raise
-        holder = {"pid": real.getpid(), "command": " ".join(sys.argv)[:200]}
-        with suppress(OSError):  # the words are a courtesy: a full disk must not keep anybody out
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, orjson.dumps(holder), 0)
+        if serving is not None:
+            os.close(descriptor)
+            return serving
         self._descriptor = descriptor
+        with suppress(OSError):  # the words are a courtesy: a full disk must not keep anybody out
+            self._write({})
+        return None
+
+    def announce(self, serving: Serving) -> None:
+        """Say that this process, which holds the lock, serves the store. Raises OSError."""
+        self._write({"serve": {"url": serving.url, "token_file": serving.token_file}})
+
+    def _write(self, more: dict[str, object]) -> None:
+        assert self._descriptor is not None
+        holder = {"pid": real.getpid(), "command": " ".join(sys.argv)[:200], **more}
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, orjson.dumps(holder), 0)
 
     def release(self) -> None:
         """Let the next process have it. Twice is harmless."""
@@ -61,11 +93,13 @@ class EngineLock:
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
-    def _wait(self, descriptor: int, deadline: float, patience: float) -> None:
+    def _wait(self, descriptor: int, deadline: float, patience: float) -> Serving | None:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if (serving := self._serving()) is not None:
+                    return serving
                 if real.monotonic() >= deadline:
                     raise StoreError(
                         f"The embedded store is in use by {self.holder()} and was not free within {patience:g} s; "
@@ -73,7 +107,15 @@ class EngineLock:
                     ) from None
                 real.sleep(_PAUSE)
             else:
-                return
+                return None
+
+    def _serving(self) -> Serving | None:
+        """The server that says it holds the lock."""
+        try:
+            served = orjson.loads(self.path.read_bytes())["serve"]
+            return Serving(str(served["url"]), str(served["token_file"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def holder(self) -> str:
         """Who holds the lock, in words."""

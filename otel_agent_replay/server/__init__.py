@@ -1,0 +1,1 @@
+"""`agent-replay serve`: OTLP in, the embedded engine inside, the ClickHouse HTTP interface out."""

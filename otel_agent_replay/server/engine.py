@@ -1,0 +1,206 @@
+"""The embedded engine for many threads, with the rights that its schema needs and no others.
+
+The engine's own user may read and change tables; it has no right to files, addresses, processes, functions, users
+or system commands, whatever a statement asks for. The right to a scalar `file()` and to OUTFILE is not the
+engine's to refuse: the gate does that (`server.gate`).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from otel_agent_replay.errors import StoreError, StoreMissing
+from otel_agent_replay.server import limits
+from otel_agent_replay.store.clickhouse import engine_installed
+from otel_agent_replay.store.lock import private_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+_USERS = """\
+<clickhouse>
+  <profiles><default></default></profiles>
+  <quotas><default></default></quotas>
+  <users><default>
+    <password></password>
+    <profile>default</profile>
+    <quota>default</quota>
+    <networks><ip>::/0</ip></networks>
+    <grants><query>GRANT SHOW, SELECT, INSERT, ALTER, CREATE DATABASE, CREATE TABLE, CREATE VIEW,
+      DROP, TRUNCATE, OPTIMIZE ON *.*</query></grants>
+  </default></users>
+</clickhouse>
+"""
+_CONFIG = """\
+<clickhouse>
+  <users_config>{users}</users_config>
+  <max_server_memory_usage>{memory}</max_server_memory_usage>
+</clickhouse>
+"""
+_CODE = re.compile(r"Code: (\d+)\.")
+_AGAIN = re.compile(r"(Code: \d+\. DB::Exception: )(?=Code: \d+\. DB::Exception: )")
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"})
+
+
+class SqlError(Exception):
+    """What a statement ends with: ClickHouse's code, and its text as its server would send it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    @classmethod
+    def of(cls, error: BaseException) -> SqlError:
+        """From what the engine raised."""
+        text = str(error)
+        found = _CODE.search(text)
+        text = _AGAIN.sub("", text)
+        return (
+            cls(int(found[1]), text[text.index("Code: ") :])
+            if found
+            else cls(1001, f"Code: 1001. DB::Exception: {text}")
+        )
+
+    @classmethod
+    def refused(cls, code: int, name: str, why: str) -> SqlError:
+        """One of our own."""
+        return cls(code, f"Code: {code}. DB::Exception: {why} ({name})")
+
+
+class Chunk(Protocol):
+    """Part of a result."""
+
+    def bytes(self) -> bytes:
+        """The part, in the format asked for."""
+
+
+class Handle:
+    """A connection of one thread, with settings and a current database of its own."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def query(self, sql: str, form: str = "TSVRaw", parameters: Mapping[str, str] | None = None) -> bytes:
+        """A result, whole. Parameters are escaped as the HTTP interface wants them. Raises SqlError."""
+        try:
+            result = self._connection.query(sql, form, params=dict(parameters or {}))
+            return b"" if result is None else bytes(result.bytes() or b"")
+        except Exception as error:
+            raise SqlError.of(error) from error
+
+    def stream(self, sql: str, form: str, parameters: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """A result, part by part; a consumer that leaves cancels it. Raises SqlError, at any part."""
+        try:
+            result = self._connection.send_query(sql, form, params=dict(parameters or {}))
+        except Exception as error:
+            raise SqlError.of(error) from error
+        try:
+            while (chunk := _next(result)) is not None:
+                yield chunk.bytes()
+        finally:
+            result.close()
+
+    def insert(self, head: str, form: str, body: Iterable[bytes]) -> int:
+        """Insert rows that are encoded in a format; gives how many were written. Raises SqlError."""
+        inserter = _call(self._connection.send_insert, head, form)
+        try:
+            for piece in body:
+                _call(inserter.append, piece)
+            return int(_call(inserter.finish).rows_written)
+        finally:
+            inserter.close()  # cancels what is not finished
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Change settings of this connection. Raises SqlError. Names must have been checked by the caller."""
+        if settings:
+            self.query("SET " + ", ".join(f"{name} = {literal(value)}" for name, value in settings.items()))
+
+
+class Embedded:
+    """The engine of one store. The caller holds the store's lock."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it. Raises StoreMissing, StoreError."""
+        if not engine_installed():
+            raise StoreMissing
+        if "?" in str(path):
+            raise StoreError(f"The embedded store {path} cannot be opened: its path has a question mark; rename it.")
+        from chdb import connect  # noqa: PLC0415 (loads 400 MB: only where a server starts)
+
+        self._connect = connect
+        try:
+            private_directory(path)
+            # The engine takes the path as it stands, up to a question mark, and decodes the options.
+            self._where = f"{path}?config-file={quote(str(_configure(path)))}"
+            self._root = connect(self._where)
+        except Exception as error:
+            raise StoreError(
+                f"The embedded store {path} cannot be opened ({str(error).splitlines()[0][:300]}); "
+                "see that its directory can be written and that nothing else has it open."
+            ) from error
+
+    @contextmanager
+    def handle(self) -> Iterator[Handle]:
+        """A connection. Raises SqlError where there is none to be had."""
+        try:
+            connection = self._connect(self._where)
+        except Exception as error:
+            raise SqlError.of(error) from error
+        try:
+            yield Handle(connection)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the engine; every handle must be closed before."""
+        self._root.close()
+
+
+def _configure(path: Path) -> Path:
+    """Write the engine's configuration beside its data; gives the file."""
+    folder = path.with_name(path.name + ".serve")
+    private_directory(folder)
+    users, config = folder / "users.xml", folder / "config.xml"
+    users.write_text(_USERS, encoding="utf-8")
+    config.write_text(_CONFIG.format(users=_xml(str(users)), memory=limits.SERVER_BYTES), encoding="utf-8")
+    return config
+
+
+def _call(function: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise SqlError.of(error) from error
+
+
+def _next(result: Any) -> Chunk | None:
+    try:
+        chunk: Chunk = next(result)
+    except StopIteration:
+        return None
+    except Exception as error:
+        raise SqlError.of(error) from error
+    return chunk
+
+
+def literal(text: str) -> str:
+    """A string as a literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def identifier(text: str) -> str:
+    """A name as an identifier of SQL."""
+    return "`" + text.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def escaped(text: str) -> str:
+    """A string as the value of a parameter."""
+    return text.translate(_ESCAPES)
+
+
+def _xml(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
