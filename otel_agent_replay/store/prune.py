@@ -18,6 +18,7 @@ from otel_agent_replay.recording.frames import Damage, Harm
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.tally import number, run_id_of
 from otel_agent_replay.store.load import progress
+from otel_agent_replay.store.shipping import forget, waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +80,7 @@ def _sharing(engine: Engine, name: str) -> list[str]:
 
 def _loaded(file: SpoolFile, reached: Progress | None) -> bool:
     """Whether nobody writes the file any more and all that can be read of it is loaded."""
-    if file.live:
+    if file.live or waits(file.path):  # who ships it removes it
         return False
     if file.size == 0:
         return True
@@ -176,5 +177,6 @@ def _remove(group: list[SpoolFile]) -> list[str]:
     for file in group:
         with suppress(OSError):  # a home that cannot be written keeps its files
             file.path.unlink()
+            forget(file.path)
             removed.append(file.name)
     return removed

@@ -94,10 +94,13 @@ def matching(engine: Engine, prefix: str) -> list[str]:
     return [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
 
 
-def latest(engine: Engine) -> str | None:
-    """Id of the run that began last and is no replay; None where there is none."""
-    sql = "SELECT run_id FROM runs FINAL WHERE origin = '' ORDER BY started DESC, run_id DESC LIMIT 1"
-    return next((str(row[0]) for row in engine.rows(sql)), None)
+def latest(engine: Engine) -> tuple[int, str] | None:
+    """When the run that is no replay began that began last, in nanoseconds, and its id; None where there is none."""
+    sql = (
+        "SELECT toUnixTimestamp64Nano(started), run_id FROM runs FINAL WHERE origin = '' "
+        "ORDER BY started DESC, run_id DESC LIMIT 1"
+    )
+    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql)), None)
 
 
 def count(engine: Engine) -> int:

@@ -99,7 +99,10 @@ class SpoolRecorder:
     def run_ended(self, run: RunRecord) -> None:
         """The run ended. All of it is on disk when this returns, or has been lost and is said to be."""
         try:
+            stopped = self._stopped
             self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, vital=True))
+            if self._stopped and not stopped:  # there was no room for the readings before it
+                self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, vital=True))
             self._writer.drain()
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the end of a run", error, self._note)
@@ -167,6 +170,10 @@ class SpoolRecorder:
 
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call; written with the next frame of any kind."""
+        if self._stopped:
+            self.lost += len(readings)
+            self._waiting.append(([], [], notes))
+            return
         self._waiting.append((readings, order, notes))
         self._waiting_count += sum(len(reading.values) for reading in readings) + len(order) + len(notes)
         if self._waiting_count >= PACKED_AT:
@@ -249,6 +256,8 @@ class SpoolRecorder:
             self.lost += 1
             self._waiting.append(([], [], self._take()[2]))
             return
+        if self._stopped:  # of what waits only what is said of the run has room beside its end
+            self._waiting.append(([], [], self._take()[2]))
         if pieces or self._waiting:
             run, now = self._required_run(), real.time_ns()
             frame = [*self._drained(now), *frame]
