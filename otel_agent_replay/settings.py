@@ -35,6 +35,12 @@ OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
 OTEL_AGENT_REPLAY_NAME = "OTEL_AGENT_REPLAY_NAME"
 """Name of the run of this process. Default: the script or module."""
 
+OTEL_AGENT_REPLAY_KEEP_SUCCEEDED = "OTEL_AGENT_REPLAY_KEEP_SUCCEEDED"
+"""How long `agent-replay retention` keeps runs that succeeded: ``7d`` (default), ``12h``, ``forever``."""
+
+OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
+"""The same for runs that failed or never ended. Default: ``90d``."""
+
 MODES = ("record", "off")
 ORDERS = ("auto", "strict", "observed")
 
@@ -49,6 +55,9 @@ class Settings:
     environment: tuple[str, ...]
     order: str
     name: str
+    keep_succeeded_ns: int | None
+    """Nanoseconds; None for ever."""
+    keep_failed_ns: int | None
 
     @property
     def spool(self) -> Path:
@@ -68,6 +77,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         ),
         order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
         name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
+        keep_succeeded_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_SUCCEEDED, "7d"),
+        keep_failed_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_FAILED, "90d"),
     )
 
 
@@ -76,6 +87,21 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; set it to one of {', '.join(choices)}.")
     return value
+
+
+_HOUR_NS = 3_600_000_000_000
+_UNITS = {"d": 24 * _HOUR_NS, "h": _HOUR_NS, "m": _HOUR_NS // 60, "s": _HOUR_NS // 3600}
+
+
+def _period(environ: Mapping[str, str], name: str, default: str) -> int | None:
+    """A time in nanoseconds; None where it is `forever`."""
+    text = environ.get(name, "").strip().lower() or default
+    if text == "forever":
+        return None
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
+        raise UsageError(f"{name} is {text!r}; set it to a time such as 7d, 12h or 30m, or to forever.")
+    return int(number) * _UNITS[unit]
 
 
 def _default_home() -> str:

@@ -22,6 +22,9 @@ COMMANDS = {
     "show": "Show one run: its crossings by lane, with inputs and outcomes.",
     "replay": "Run a recorded execution again, offline, from its recording.",
     "schema": "Apply the schema of the store, or say what is applied.",
+    "retention": "Remove the runs whose time is over; failed ones are kept longer.",
+    "hold": "Keep a run, whatever its age, until it is released; or list what is held.",
+    "release": "Let retention have a run again.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }
 """Each command, and its line in the help. Its module is `cli.NAME`, its click command is `command` there."""
