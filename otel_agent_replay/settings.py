@@ -54,6 +54,11 @@ Default: one is made and kept beside the store."""
 
 OTEL_AGENT_REPLAY_SERVE_READ_TOKEN = "OTEL_AGENT_REPLAY_SERVE_READ_TOKEN"  # noqa: S105 (a name)
 """The token of `agent-replay serve` that allows reading by SQL elsewhere than on loopback. Default: none."""
+OTEL_AGENT_REPLAY_KEEP_SUCCEEDED = "OTEL_AGENT_REPLAY_KEEP_SUCCEEDED"
+"""How long `agent-replay retention` keeps runs that succeeded: ``7d`` (default), ``12h``, ``forever``."""
+
+OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
+"""The same for runs that failed or never ended. Default: ``90d``."""
 
 MODES = ("record", "off")
 SHIPS = ("auto", "off")
@@ -76,6 +81,9 @@ class Settings:
     """Seconds."""
     spool_limit: int
     """Bytes; 0 for none."""
+    keep_succeeded_ns: int | None
+    """Nanoseconds; None for ever."""
+    keep_failed_ns: int | None
 
     @property
     def spool(self) -> Path:
@@ -99,6 +107,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         batch_bytes=_bytes(environ, OTEL_AGENT_REPLAY_BATCH_BYTES, "3500000", least=65536),
         exit_wait=_seconds(environ, OTEL_AGENT_REPLAY_EXIT_WAIT, "2"),
         spool_limit=_bytes(environ, OTEL_AGENT_REPLAY_SPOOL_LIMIT, "10G"),
+        keep_succeeded_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_SUCCEEDED, "7d"),
+        keep_failed_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_FAILED, "90d"),
     )
 
 
@@ -127,6 +137,19 @@ def _seconds(environ: Mapping[str, str], name: str, default: str) -> float:
     if not 0 <= value < 1e6:
         raise UsageError(f"{name} is {environ.get(name)!r}; set it to a number of seconds.")
     return value
+_HOUR_NS = 3_600_000_000_000
+_UNITS = {"d": 24 * _HOUR_NS, "h": _HOUR_NS, "m": _HOUR_NS // 60, "s": _HOUR_NS // 3600}
+
+
+def _period(environ: Mapping[str, str], name: str, default: str) -> int | None:
+    """A time in nanoseconds; None where it is `forever`."""
+    text = environ.get(name, "").strip().lower() or default
+    if text == "forever":
+        return None
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
+        raise UsageError(f"{name} is {text!r}; set it to a time such as 7d, 12h or 30m, or to forever.")
+    return int(number) * _UNITS[unit]
 
 
 def _default_home() -> str:
