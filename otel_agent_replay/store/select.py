@@ -21,10 +21,11 @@ MOST_CANDIDATES = 1000
 _TALLIES = """
 WITH listed AS
 (
-    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut
+    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut, masked
     FROM
     (
-        SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut
+        SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut,
+               toUInt64OrZero(attributes['agent_replay.masked']) AS masked
         FROM runs FINAL
         WHERE origin = '' OR {replays:Bool}
         %s
@@ -35,7 +36,7 @@ WITH listed AS
 SELECT
     run_id, name, entry, within, origin, toUnixTimestamp64Nano(started), duration_ns, finished, ending, failed,
     crossed.calls, crossed.model_calls, crossed.input_tokens, crossed.output_tokens,
-    noted.notes, noted.flaws + crossed.cuts + cut + %s
+    noted.notes, noted.flaws + crossed.cuts + cut + %s, masked
 FROM listed
 LEFT JOIN
 (
@@ -57,7 +58,7 @@ ORDER BY started DESC, run_id DESC
 """
 _BEGINNING_LOST = """
         UNION ALL
-        SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false
+        SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false, 0
         FROM crossings
         WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs)
         GROUP BY run_id
@@ -224,6 +225,7 @@ def _tally(row: Sequence[Any]) -> RunTally:
         output_tokens=row[13],
         notes=row[14],
         flaws=row[15],
+        masked=row[16],
     )
 
 
