@@ -44,10 +44,10 @@ _TALLIES = """
 SELECT
     run_id, name, entry, within, origin, toUnixTimestamp64Nano(started), duration_ns, finished, ending, failed,
     crossed.calls, crossed.model_calls, crossed.input_tokens, crossed.output_tokens,
-    noted.notes, noted.flaws + crossed.cuts + cut + %(lost)s
+    noted.notes, noted.flaws + crossed.cuts + cut + %(lost)s, masked
 FROM
 (
-    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut
+    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut, masked
     FROM %(runs)s
     WHERE origin = '' OR {replays:Bool}
     %(beginning_lost)s
@@ -68,11 +68,17 @@ LEFT JOIN
 %(damages)s
 ORDER BY started DESC, run_id DESC
 """
-_EVERY = {"runs": "runs FINAL", "crossings": "crossings FINAL", "readings": "readings FINAL", "which": ""}
+_RUN = "* EXCEPT (payload, attributes), toUInt64OrZero(attributes['agent_replay.masked']) AS masked"
+_EVERY = {
+    "runs": f"(SELECT {_RUN} FROM runs FINAL)",
+    "crossings": "crossings FINAL",
+    "readings": "readings FINAL",
+    "which": "",
+}
 """Merged in the order of their keys, whatever their number: for all runs."""
 _SOME = {
-    "runs": """
-        (SELECT * EXCEPT (payload, attributes) FROM runs WHERE run_id IN %(ids)s
+    "runs": f"""
+        (SELECT {_RUN} FROM runs WHERE run_id IN %(ids)s
          ORDER BY run_id, version DESC LIMIT 1 BY run_id)""",
     "crossings": """
         (SELECT run_id, argMax((c.kind, c.input_tokens, c.output_tokens, c.cut), c.version) AS kept,
@@ -87,7 +93,7 @@ _SOME = {
 """Of a few runs: the filter of a part says which of its granules they are in, and FINAL would look at all between."""
 _BEGINNING_LOST = """
     UNION ALL
-    SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false
+    SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false, 0
     FROM crossings
     WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs) %s
     GROUP BY run_id
@@ -270,6 +276,7 @@ def _tally(row: Sequence[Any]) -> RunTally:
         output_tokens=row[13],
         notes=row[14],
         flaws=row[15],
+        masked=row[16],
     )
 
 
