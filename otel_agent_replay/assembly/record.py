@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.masking import Masker
     from otel_agent_replay.recording.values import Json, Outcome
     from otel_agent_replay.settings import Settings
     from otel_agent_replay.telemetry.recorder import SpoolRecorder
@@ -38,6 +39,7 @@ class ProcessRecorder:
     """
 
     def __init__(self, settings: Settings) -> None:
+        from otel_agent_replay.assembly import masking  # noqa: PLC0415 (only where something is recorded)
         from otel_agent_replay.telemetry import ids, spool, world  # noqa: PLC0415 (only where something is recorded)
         from otel_agent_replay.telemetry.recorder import SpoolRecorder  # noqa: PLC0415
 
@@ -46,7 +48,8 @@ class ProcessRecorder:
         self._writer = spool.SpoolWriter(
             settings.spool, self._write_failed, limit=settings.spool_limit, custody=self._custody
         )
-        self._recorder: Callable[[], SpoolRecorder] = lambda: SpoolRecorder(self._writer)
+        self._recorder: Callable[[Masker | None], SpoolRecorder] = lambda masker: SpoolRecorder(self._writer, masker)
+        self._masker, troubles = masking.masker(settings)
         self._world = world
         self._ids = ids.EntropyIdGenerator()
         self._lock = threading.RLock()
@@ -62,6 +65,8 @@ class ProcessRecorder:
             ),
             strict=settings.order != "observed",
         )
+        for trouble in troubles:
+            self.session.note(Note(NoteKind.FAULT, trouble, incomplete=False))
 
     def begin(self, name: str, entry: dict[str, Json], parent: tuple[int, int] | None) -> Recorded | None:
         """Begin a run at this place in the running one."""
@@ -101,8 +106,12 @@ class ProcessRecorder:
         self._custody.settle(self._settings.exit_wait)
 
     def _session(self, run: RunRecord, *, strict: bool) -> RecordSession:
+        masker = None
+        if self._masker is not None:
+            masker = self._masker.another()
+            masker.begun(run)
         sign(self._settings.home, run)
-        sink = self._recorder()
+        sink = self._recorder(masker)
         session = RecordSession(run, sink, lambda log, note: Gate(strict, log, note))
         session.root.enter = sink.run_started(run)
         return session

@@ -25,6 +25,9 @@ COMMANDS = {
     "status": "Say how much is recorded, shipped, waiting and refused.",
     "schema": "Apply the schema of the store, or say what is applied.",
     "serve": "Take spans by OTLP into the embedded store, and answer SQL, until it is stopped.",
+    "retention": "Remove the runs whose time is over; failed ones are kept longer.",
+    "hold": "Keep a run, whatever its age, until it is released; or list what is held.",
+    "release": "Let retention have a run again.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }
 """Each command, and its line in the help. Its module is `cli.NAME`, its click command is `command` there."""

@@ -116,7 +116,8 @@ class Damage:
 def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
     """RUN_START or RUN. Its payload holds `entry` and `world`, and `outcome` once the run has ended.
 
-    `entry` gives the attributes too: `kind`, `within.run` and `origin` (the run that this one replays).
+    `entry` gives the attributes too: `kind`, `within.run` and `origin` (the run that this one replays); `outcome`
+    gives `serving`, and `masked` (a count by kind) the sum of that.
     """
     payload: dict[str, Json] = {"entry": run.entry, "world": run.world}
     attributes = _entry_attributes(run)
@@ -126,6 +127,8 @@ def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
         attributes[names.END] = str(run.end)
         if run.outcome.get("serving"):
             attributes[names.SERVING] = str(run.outcome["serving"])
+        if masked := masked_total(run.outcome):
+            attributes[names.MASKED] = masked
         failed = run.end is End.RAISED or run.outcome.get("exit_status") not in (None, 0)
     return Frame(
         kind,
@@ -139,6 +142,12 @@ def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
         failed=failed,
         span_kind=run_span_kind(run),
     )
+
+
+def masked_total(outcome: Mapping[str, Json]) -> int:
+    """How many different values were masked, by what the end of a run says of it."""
+    kinds = outcome.get("masked")
+    return sum(count for count in kinds.values() if type(count) is int) if isinstance(kinds, dict) else 0
 
 
 def crossing_frame(run: RunRecord, record: CrossingRecord, payload: str, kind: FrameKind) -> Frame:

@@ -161,6 +161,8 @@ class SqlHandler(Handler):
 
     def _fail(self, error: SqlError) -> None:
         body = f"{error}\n".encode()
+        if self._query.get("compress") == "1":
+            body = blocks.frame(body)
         self._head(_STATUS.get(error.code, 400 if error.code in _BAD else 500))
         self.send_header("X-ClickHouse-Exception-Code", str(error.code))
         self.send_header("Content-Type", _TEXT)
