@@ -180,7 +180,7 @@ class Shipper:
     def _batch(self, claim: Claim, envelope: Envelope, batch: Batch) -> None:
         counts = claim.progress.counts
         aside: list[tuple[bytes, str]] = []
-        spans = [span for span in batch.spans if span is not None]
+        spans = batch.spans
         if batch.damages:
             spans += [span for note in loss.notes(claim.path, batch.damages) for span in encoded(note, self._most)]
             aside += [(_bytes(claim.path, each.offset, each.length), each.why) for each in batch.damages]
