@@ -62,20 +62,23 @@ class Custody:
     Args:
         home: of the recordings.
         destination: where frames go; None where the spool is their destination.
-        resource: gives the attributes of the process's resource.
+        resource: the attributes of the process's resource.
         batch_bytes: of a request, at most.
+        forked: gives the attributes of a forked child's resource; none where they are its parent's.
     """
 
     def __init__(
         self,
         home: Path,
         destination: Destination | None,
-        resource: Callable[[], Mapping[str, Json]],
+        resource: Mapping[str, Json],
         batch_bytes: int,
+        forked: Callable[[], Mapping[str, Json]] = dict,
     ) -> None:
         self._ledger = Ledger(home)
         self._to = destination
         self._resource = resource
+        self._forked = forked
         self._batch_bytes = batch_bytes
         self._look_at = 0.0
         self._wait = LOOKS_EVERY
@@ -92,8 +95,10 @@ class Custody:
         """A spool file is about to be made."""
         if self._pid != real.getpid():
             self._pid, self._files, self._look_at = real.getpid(), [], 0.0
+            with suppress(Exception):  # its parent's does
+                self._resource = self._forked() or self._resource
         with suppress(Exception):  # shipped it says less; recording goes on
-            self._ledger.describe(name, Origin(self._resource(), self._to.name if self._to is not None else ""))
+            self._ledger.describe(name, Origin(self._resource, self._to.name if self._to is not None else ""))
         self._files.append(name)
         del self._files[:-8]
 
