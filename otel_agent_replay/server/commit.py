@@ -94,6 +94,11 @@ class Committer:
             self.counts.accepted += batch.accepted
             self.counts.rejected += batch.rejected
 
+    def waiting(self) -> int:
+        """Bytes that are not stored yet."""
+        with self._changed:
+            return self._size
+
     def close(self) -> None:
         """Store what waits, and end. What comes later is refused."""
         with self._changed:

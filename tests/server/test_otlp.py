@@ -140,7 +140,7 @@ def test_what_is_no_export_is_refused(shared, otlp, way: str):
     ("over", "why"),
     [
         ({"trace_id": b"short"}, "trace id of 5 bytes"),
-        ({"trace_id": b""}, "trace id of none"),
+        ({"trace_id": b""}, "trace id of 0 bytes"),
         ({"trace_id": bytes(16)}, "of zeros"),
         ({"span_id": b"far too long"}, "span id of 12 bytes"),
         ({"span_id": bytes(8)}, "of zeros"),
@@ -150,8 +150,9 @@ def test_what_is_no_export_is_refused(shared, otlp, way: str):
     ],
 )
 def test_a_span_that_cannot_be_is_left_out_and_the_others_kept(shared, otlp, way: str, over, why: str):
-    name = f"kept-{way}-{why}"
-    body = send(shared, otlp.export(otlp.span(1, **over), otlp.span(2), service=name), way)
+    name = f"kept-{way}-{next(iter(over))}-{why}"
+    number = zlib.crc32(name.encode())
+    body = send(shared, otlp.export(otlp.span(number, **over), otlp.span(number + 1), service=name), way)
     count, message = otlp.rejected(body)
     assert count == 1
     assert why in message
@@ -214,7 +215,7 @@ def test_more_messages_than_bytes_are_worth_are_refused(shared):
     empty = b"\x12\x00" * 3_000_000
     scope = b"\x12" + _varint(len(empty)) + empty
     answer = shared.traces(b"\x0a" + _varint(len(scope)) + scope)
-    assert (answer.status, b"more than 2,000,000 messages" in answer.body) == (400, True)
+    assert (answer.status, b"too many messages" in answer.body) == (400, True)
 
 
 def test_a_zip_bomb_is_not_unpacked(shared):
