@@ -44,10 +44,10 @@ SQL_BODY_BYTES = 512 << 20
 SQL_TEXT_BYTES = 1 << 20
 """Bytes of one statement."""
 
-QUERIES = 8
+QUERIES = 16
 """Statements that run at once …"""
 
-QUERY_WAIT_SECONDS = 10.0
+QUERY_WAIT_SECONDS = 20.0
 """… and seconds that another waits for its turn before it is refused."""
 
 QUERY_SECONDS = 120

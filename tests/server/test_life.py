@@ -241,3 +241,26 @@ def test_the_lock_names_the_server(tmp_path):
     lock.release()
     assert other.acquire_or_find(0) is None
     other.release()
+
+
+def test_a_result_of_64_mb_is_stored_and_read_in_bounded_memory(serve, recorder, tmp_path):
+    home = tmp_path / "home"
+    writer = recorder(home)
+    run = writer.start("large.py")
+    run.tool(0, "small", outcome="x" * (64 << 20))
+    run.end()
+    writer.close()
+    served = serve(home=home)
+    (row,) = json.loads(served.command("runs", "--json").stdout)
+    assert (row["run_id"], row["complete"]) == (run.run_id, True)
+    for file in (home / "spool").iterdir():
+        file.unlink()
+
+    class Place:
+        spool = home / "spool"
+        dsn = f"chdb://{home / 'store'}"
+
+    loaded = find.load(Place, run.run_id)
+    assert loaded.missing == []
+    assert len(loaded.crossings[0].outcome) == 64 << 20
+    assert served.resident(peak=True) < 1500 << 20
