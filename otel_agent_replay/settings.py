@@ -7,7 +7,7 @@ Each constant is an environment variable that `opentelemetry-instrument` also of
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,15 +35,67 @@ OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
 OTEL_AGENT_REPLAY_NAME = "OTEL_AGENT_REPLAY_NAME"
 """Name of the run of this process. Default: the script or module."""
 
+OTEL_AGENT_REPLAY_SHIP = "OTEL_AGENT_REPLAY_SHIP"
+"""``auto`` (default: recordings are shipped where OTEL_EXPORTER_OTLP_ENDPOINT names a receiver) or ``off``."""
+
+OTEL_AGENT_REPLAY_BATCH_BYTES = "OTEL_AGENT_REPLAY_BATCH_BYTES"
+"""Bytes of a request to the receiver, at most. Default: 3,500,000, which receivers of gRPC and HTTP take by default."""
+
+OTEL_AGENT_REPLAY_EXIT_WAIT = "OTEL_AGENT_REPLAY_EXIT_WAIT"
+"""Seconds that the end of a process waits for its recordings to be shipped, at most. Default: 2."""
+
+OTEL_AGENT_REPLAY_SPOOL_LIMIT = "OTEL_AGENT_REPLAY_SPOOL_LIMIT"
+"""Bytes that the spool may take, as a number with or without ``K``, ``M``, ``G``; 0 for any number. Default: 10G.
+At the limit recording stops, and the runs that it hurts say so."""
+
 OTEL_AGENT_REPLAY_SERVE_TOKEN = "OTEL_AGENT_REPLAY_SERVE_TOKEN"  # noqa: S105 (a name)
 """The token of `agent-replay serve` that allows writing by SQL; elsewhere than on loopback every request needs one.
 Default: one is made and kept beside the store."""
 
 OTEL_AGENT_REPLAY_SERVE_READ_TOKEN = "OTEL_AGENT_REPLAY_SERVE_READ_TOKEN"  # noqa: S105 (a name)
 """The token of `agent-replay serve` that allows reading by SQL elsewhere than on loopback. Default: none."""
+OTEL_AGENT_REPLAY_KEEP_SUCCEEDED = "OTEL_AGENT_REPLAY_KEEP_SUCCEEDED"
+"""How long `agent-replay retention` keeps runs that succeeded: ``7d`` (default), ``12h``, ``forever``."""
+
+OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
+"""The same for runs that failed or never ended. Default: ``90d``."""
+OTEL_AGENT_REPLAY_MASK_DEFAULTS = "OTEL_AGENT_REPLAY_MASK_DEFAULTS"
+"""``on`` (default: credentials are masked by the headers, names and shapes that they have) or ``off``."""
+
+OTEL_AGENT_REPLAY_MASK_KEYS = "OTEL_AGENT_REPLAY_MASK_KEYS"
+"""Keys of JSON objects, separated by commas, whose values are masked, whatever they hold. Also masks headers, form
+fields, query values, attributes and options of commands of these names; capitals, ``-`` and ``_`` do not matter."""
+
+OTEL_AGENT_REPLAY_MASK_PATHS = "OTEL_AGENT_REPLAY_MASK_PATHS"
+"""JSON paths, separated by commas, such as ``$.user.email``, ``$.items[*].ssn`` or ``$..ssn``: what stands there is
+masked in every body, input, outcome and event of a stream."""
+
+OTEL_AGENT_REPLAY_MASK_PATTERNS = "OTEL_AGENT_REPLAY_MASK_PATTERNS"
+"""Python regular expressions, one a line; what they match is masked, or only their group ``secret``."""
+
+OTEL_AGENT_REPLAY_MASK_HOOK = "OTEL_AGENT_REPLAY_MASK_HOOK"
+"""``module:function``; given each text, it returns the parts of it to mask. Where it raises, the text is masked."""
+
+OTEL_AGENT_REPLAY_MASK_SECRET = "OTEL_AGENT_REPLAY_MASK_SECRET"  # noqa: S105 (its name)
+"""The key that masked values are digested under, at least 16 characters: give it to several machines for equal
+tokens on all. Default: made once, in the home, mode 0600."""
 
 MODES = ("record", "off")
+SHIPS = ("auto", "off")
 ORDERS = ("auto", "strict", "observed")
+SWITCH = ("on", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What is masked, and under which key."""
+
+    defaults: bool = True
+    keys: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    hook: str = ""
+    secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +108,16 @@ class Settings:
     environment: tuple[str, ...]
     order: str
     name: str
+    ship: bool
+    batch_bytes: int
+    exit_wait: float
+    """Seconds."""
+    spool_limit: int
+    """Bytes; 0 for none."""
+    keep_succeeded_ns: int | None
+    """Nanoseconds; None for ever."""
+    keep_failed_ns: int | None
+    mask: Masking = field(default_factory=lambda: Masking())
 
     @property
     def spool(self) -> Path:
@@ -70,12 +132,28 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         home=home,
         dsn=environ.get(OTEL_AGENT_REPLAY_DSN) or f"chdb://{home / 'store'}",
         mode=_choice(environ, OTEL_AGENT_REPLAY_MODE, MODES),
-        environment=tuple(
-            name.strip() for name in environ.get(OTEL_AGENT_REPLAY_ENVIRONMENT, "").split(",") if name.strip()
-        ),
+        environment=_listed(environ, OTEL_AGENT_REPLAY_ENVIRONMENT),
         order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
         name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
+        ship=_choice(environ, OTEL_AGENT_REPLAY_SHIP, SHIPS) == "auto",
+        batch_bytes=_bytes(environ, OTEL_AGENT_REPLAY_BATCH_BYTES, "3500000", least=65536),
+        exit_wait=_seconds(environ, OTEL_AGENT_REPLAY_EXIT_WAIT, "2"),
+        spool_limit=_bytes(environ, OTEL_AGENT_REPLAY_SPOOL_LIMIT, "10G"),
+        keep_succeeded_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_SUCCEEDED, "7d"),
+        keep_failed_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_FAILED, "90d"),
+        mask=Masking(
+            defaults=_choice(environ, OTEL_AGENT_REPLAY_MASK_DEFAULTS, SWITCH) == "on",
+            keys=_listed(environ, OTEL_AGENT_REPLAY_MASK_KEYS),
+            paths=_listed(environ, OTEL_AGENT_REPLAY_MASK_PATHS),
+            patterns=_listed(environ, OTEL_AGENT_REPLAY_MASK_PATTERNS, "\n"),
+            hook=environ.get(OTEL_AGENT_REPLAY_MASK_HOOK, "").strip(),
+            secret=environ.get(OTEL_AGENT_REPLAY_MASK_SECRET, ""),
+        ),
     )
+
+
+def _listed(environ: Mapping[str, str], name: str, separator: str = ",") -> tuple[str, ...]:
+    return tuple(part.strip() for part in environ.get(name, "").split(separator) if part.strip())
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
@@ -83,6 +161,41 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; set it to one of {', '.join(choices)}.")
     return value
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: str, least: int = 0) -> int:
+    text = (environ.get(name) or default).strip().upper().removesuffix("B").removesuffix("I")
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    digits = text if unit == 1 else text[:-1].strip()
+    value = int(digits) * unit if digits.isascii() and digits.isdigit() else -1
+    if value < least:
+        raise UsageError(f"{name} is {environ.get(name)!r}; set it to a number of bytes, at least {least:,}.")
+    return value
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: str) -> float:
+    try:
+        value = float(environ.get(name) or default)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise UsageError(f"{name} is {environ.get(name)!r}; set it to a number of seconds.")
+    return value
+
+
+_HOUR_NS = 3_600_000_000_000
+_UNITS = {"d": 24 * _HOUR_NS, "h": _HOUR_NS, "m": _HOUR_NS // 60, "s": _HOUR_NS // 3600}
+
+
+def _period(environ: Mapping[str, str], name: str, default: str) -> int | None:
+    """A time in nanoseconds; None where it is `forever`."""
+    text = environ.get(name, "").strip().lower() or default
+    if text == "forever":
+        return None
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and len(number) < 7 and unit in _UNITS):
+        raise UsageError(f"{name} is {text!r}; set it to a time such as 7d, 12h or 30m, or to forever.")
+    return int(number) * _UNITS[unit]
 
 
 def _default_home() -> str:

@@ -1,6 +1,8 @@
 -- Where spans land. The columns are those that the OpenTelemetry Collector's ClickHouse exporter inserts
--- (run it with `create_schema: false`). Rows are kept for three days, to look at what arrived; no aggregate
--- and no reading command uses this table, because delivery is at least once and duplicates stay in it.
+-- (run it with `create_schema: false`), and when they arrived. Rows are kept for three days, to look at what did;
+-- no aggregate and no reading command uses this table, because delivery is at least once and duplicates stay in it.
+-- Days are those of arrival: what was recorded long ago is not dropped at once, and no batch, however wide its
+-- times are spread, has more partitions than an insert may have.
 CREATE TABLE IF NOT EXISTS otel_traces
 (
     Timestamp          DateTime64(9) CODEC(Delta(8), ZSTD(1)),
@@ -30,10 +32,11 @@ CREATE TABLE IF NOT EXISTS otel_traces
         SpanId     String,
         TraceState String,
         Attributes Map(LowCardinality(String), String)
-    ) CODEC(ZSTD(1))
+    ) CODEC(ZSTD(1)),
+    Landed             DateTime DEFAULT now() CODEC(Delta(4), ZSTD(1))
 )
 ENGINE = MergeTree
-PARTITION BY toDate(Timestamp)
+PARTITION BY toDate(Landed)
 ORDER BY (ServiceName, SpanName, toDateTime(Timestamp), Timestamp)
-TTL toDateTime(Timestamp) + INTERVAL 3 DAY
+TTL Landed + INTERVAL 3 DAY
 SETTINGS ttl_only_drop_parts = 1;

@@ -1,6 +1,8 @@
 -- Every span, ours and others', without payload: what dashboards and cost views read.
 -- A span may arrive several times (a retry), and in several forms (an input written before the call, the
 -- whole crossing after it, the live span by another exporter): the row with the highest `form` stays.
+-- Here and below, a partition is a month of any year: few enough to look a run up in, and one batch never has
+-- more partitions than an insert may have, whatever times a client sends.
 CREATE TABLE IF NOT EXISTS spans
 (
     trace_id       String CODEC(ZSTD(1)),
@@ -20,7 +22,7 @@ CREATE TABLE IF NOT EXISTS spans
     form           UInt8
 )
 ENGINE = ReplacingMergeTree(form)
-PARTITION BY toYYYYMM(started)
+PARTITION BY toMonth(started)
 ORDER BY (trace_id, span_id);
 
 -- A value above 4 KiB is content, whoever wrote it: its beginning is kept. A span that has not ended has an end
@@ -30,8 +32,8 @@ SELECT
     TraceId                                                                AS trace_id,
     SpanId                                                                 AS span_id,
     ParentSpanId                                                           AS parent_span_id,
-    if(SpanAttributes['agent_replay.run'] = '', '',
-       concat(TraceId, '-', SpanAttributes['agent_replay.run']))           AS run_id,
+    if(match(TraceId, '^[0-9a-f]{32}$') AND match(SpanAttributes['agent_replay.run'], '^[0-9a-f]{16}$'),
+       concat(TraceId, '-', SpanAttributes['agent_replay.run']), '')       AS run_id,
     SpanName                                                               AS name,
     replaceOne(SpanKind, 'SPAN_KIND_', '')                                 AS span_kind,
     ServiceName                                                            AS service,

@@ -1,7 +1,10 @@
 -- One row for each crossing of each run. The span id is part of the key, so that a later row of the same
 -- position never replaces a recorded one; readers report the conflict. The higher `version` stays: a whole
--- crossing over its input alone, an uncut payload over one that some hop cut.
--- Only `payload` is large, and no query over many runs reads it.
+-- crossing over its input alone, an uncut payload over one that some hop cut; then the longer input (each further
+-- attempt of a call is written with those before it), or the whole crossing that came first, so that nobody who
+-- knows its ids can put another one in its place.
+-- Only `payload` is large, and no query over many runs reads it. Trace ids are random, so every part may hold any
+-- run: the filter says which granules do.
 CREATE TABLE IF NOT EXISTS crossings
 (
     run_id         String CODEC(ZSTD(1)),
@@ -25,12 +28,13 @@ CREATE TABLE IF NOT EXISTS crossings
     cut            Bool,
     payload_bytes  UInt64 CODEC(T64, ZSTD(1)),
     payload        String CODEC(ZSTD(1)),
-    version        UInt8
+    version        UInt64,
+    INDEX run run_id TYPE bloom_filter(0.001) GRANULARITY 1
 )
 ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMM(started)
+PARTITION BY toMonth(started)
 ORDER BY (run_id, lane, key, ordinal, span_id)
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS crossings_view TO crossings AS
 SELECT
@@ -39,7 +43,7 @@ SELECT
     SpanAttributes['agent_replay.key']                                     AS key,
     toUInt32OrZero(SpanAttributes['agent_replay.ordinal'])                 AS ordinal,
     SpanId                                                                 AS span_id,
-    ParentSpanId                                                           AS parent_span_id,
+    if(match(ParentSpanId, '^[0-9a-f]{16}$'), ParentSpanId, '')             AS parent_span_id,
     SpanAttributes['agent_replay.kind']                                    AS kind,
     SpanName                                                               AS name,
     multiIf(SpanKind IN ('Server', 'SPAN_KIND_SERVER'), 2,
@@ -50,13 +54,16 @@ SELECT
     SpanAttributes['agent_replay.end']                                     AS ending,
     StatusCode IN ('Error', 'STATUS_CODE_ERROR')                           AS failed,
     SpanAttributes['gen_ai.request.model']                                 AS model,
-    toUInt64OrZero(SpanAttributes['gen_ai.usage.input_tokens'])            AS input_tokens,
-    toUInt64OrZero(SpanAttributes['gen_ai.usage.output_tokens'])           AS output_tokens,
+    least(toUInt64OrZero(SpanAttributes['gen_ai.usage.input_tokens']), 1099511627775)   AS input_tokens,
+    least(toUInt64OrZero(SpanAttributes['gen_ai.usage.output_tokens']), 1099511627775)  AS output_tokens,
     mapFilter((k, v) -> k NOT IN ('agent_replay.frame', 'agent_replay.payload'), SpanAttributes) AS attributes,
     length(SpanAttributes['agent_replay.payload'])
         != toUInt64OrZero(SpanAttributes['agent_replay.payload.length'])   AS cut,
     length(SpanAttributes['agent_replay.payload'])                         AS payload_bytes,
     SpanAttributes['agent_replay.payload']                                 AS payload,
-    if(finished, 2, 0) + if(cut, 0, 1)                                     AS version
+    bitShiftLeft(toUInt64(if(finished, 2, 0) + if(cut, 0, 1)), 60)
+        + if(finished, 1152921504606846975 - toUnixTimestamp64Micro(now64(6)), payload_bytes) AS version
 FROM otel_traces
-WHERE SpanAttributes['agent_replay.frame'] IN ('crossing', 'crossing.start');
+WHERE SpanAttributes['agent_replay.frame'] IN ('crossing', 'crossing.start')
+    AND match(TraceId, '^[0-9a-f]{32}$') AND match(SpanAttributes['agent_replay.run'], '^[0-9a-f]{16}$')
+    AND match(SpanId, '^[0-9a-f]{16}$');

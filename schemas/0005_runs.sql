@@ -1,5 +1,5 @@
 -- One row for each run. The higher `version` stays: a run that ended over its beginning alone, an uncut payload
--- over one that some hop cut. Counts are taken from `crossings` at query time, after duplicates are removed.
+-- over one that some hop cut, then the one that came first. Counts are taken from `crossings` at query time, after duplicates are removed.
 CREATE TABLE IF NOT EXISTS runs
 (
     run_id         String CODEC(ZSTD(1)),
@@ -19,17 +19,18 @@ CREATE TABLE IF NOT EXISTS runs
     cut            Bool,
     payload_bytes  UInt64 CODEC(T64, ZSTD(1)),
     payload        String CODEC(ZSTD(1)),
-    version        UInt8
+    version        UInt64,
+    INDEX run run_id TYPE bloom_filter(0.001) GRANULARITY 1
 )
 ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMM(started)
+PARTITION BY toMonth(started)
 ORDER BY run_id
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS runs_view TO runs AS
 SELECT
     concat(TraceId, '-', SpanAttributes['agent_replay.run'])               AS run_id,
-    ParentSpanId                                                           AS parent_span_id,
+    if(match(ParentSpanId, '^[0-9a-f]{16}$'), ParentSpanId, '')             AS parent_span_id,
     SpanName                                                               AS name,
     multiIf(SpanKind IN ('Server', 'SPAN_KIND_SERVER'), 2,
             SpanKind IN ('Client', 'SPAN_KIND_CLIENT'), 3, 1)              AS span_kind,
@@ -47,6 +48,8 @@ SELECT
         != toUInt64OrZero(SpanAttributes['agent_replay.payload.length'])   AS cut,
     length(SpanAttributes['agent_replay.payload'])                         AS payload_bytes,
     SpanAttributes['agent_replay.payload']                                 AS payload,
-    if(finished, 2, 0) + if(cut, 0, 1)                                     AS version
+    bitShiftLeft(toUInt64(if(finished, 2, 0) + if(cut, 0, 1)), 60)
+        + 1152921504606846975 - toUnixTimestamp64Micro(now64(6))           AS version
 FROM otel_traces
-WHERE SpanAttributes['agent_replay.frame'] IN ('run', 'run.start');
+WHERE SpanAttributes['agent_replay.frame'] IN ('run', 'run.start')
+    AND match(TraceId, '^[0-9a-f]{32}$') AND match(SpanAttributes['agent_replay.run'], '^[0-9a-f]{16}$');

@@ -10,12 +10,13 @@ CREATE TABLE IF NOT EXISTS readings
     cut           Bool,
     payload_bytes UInt64 CODEC(T64, ZSTD(1)),
     payload       String CODEC(ZSTD(1)),
-    version       UInt8
+    version       UInt64,
+    INDEX run run_id TYPE bloom_filter(0.001) GRANULARITY 1
 )
 ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMM(started)
+PARTITION BY toMonth(started)
 ORDER BY (run_id, span_id)
-SETTINGS index_granularity = 1024, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS readings_view TO readings AS
 SELECT
@@ -29,6 +30,9 @@ SELECT
         != toUInt64OrZero(SpanAttributes['agent_replay.payload.length'])   AS cut,
     length(SpanAttributes['agent_replay.payload'])                         AS payload_bytes,
     SpanAttributes['agent_replay.payload']                                 AS payload,
-    if(cut, 0, 1)                                                          AS version
+    bitShiftLeft(toUInt64(if(cut, 0, 1)), 60)
+        + 1152921504606846975 - toUnixTimestamp64Micro(now64(6))           AS version
 FROM otel_traces
-WHERE SpanAttributes['agent_replay.frame'] = 'readings';
+WHERE SpanAttributes['agent_replay.frame'] = 'readings'
+    AND match(TraceId, '^[0-9a-f]{32}$') AND match(SpanAttributes['agent_replay.run'], '^[0-9a-f]{16}$')
+    AND match(SpanId, '^[0-9a-f]{16}$');

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.recording.frames import masked_total
 from otel_agent_replay.recording.tally import INPUT_TOKENS, OUTPUT_TOKENS, RunTally
 from otel_agent_replay.recording.values import End, Kind
 
@@ -49,6 +50,8 @@ class RunSummary:
     input_tokens: int
     output_tokens: int
     notes: int
+    masked: int
+    """Different values that were masked before anything was written; 0 too where its end was not recorded."""
 
 
 def summarise(tally: RunTally) -> RunSummary:
@@ -72,6 +75,7 @@ def summarise(tally: RunTally) -> RunSummary:
         input_tokens=tally.input_tokens,
         output_tokens=tally.output_tokens,
         notes=tally.notes,
+        masked=tally.masked,
     )
 
 
@@ -97,6 +101,7 @@ def tally_of(recording: Recording, *, live: bool = False) -> RunTally:
         output_tokens=sum(_count(crossing.attributes, OUTPUT_TOKENS) for crossing in recording.crossings),
         notes=len(recording.notes),
         flaws=len(recording.missing) + sum(note.incomplete for note in recording.notes),
+        masked=masked_total(run.outcome),
         live=live,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from otel_agent_replay.assembly.ending import Ending, describe
 from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
+from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, Returned, RunRecord
 from otel_agent_replay.replay.record import RecordSession
@@ -21,9 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.masking import Masker
     from otel_agent_replay.recording.values import Json, Outcome
     from otel_agent_replay.settings import Settings
     from otel_agent_replay.telemetry.recorder import SpoolRecorder
+    from otel_agent_replay.telemetry.shipping.custody import Custody
+
+_logger = logging.getLogger("otel_agent_replay")
 
 
 class ProcessRecorder:
@@ -33,12 +39,17 @@ class ProcessRecorder:
     """
 
     def __init__(self, settings: Settings) -> None:
+        from otel_agent_replay.assembly import masking  # noqa: PLC0415 (only where something is recorded)
         from otel_agent_replay.telemetry import ids, spool, world  # noqa: PLC0415 (only where something is recorded)
         from otel_agent_replay.telemetry.recorder import SpoolRecorder  # noqa: PLC0415
 
         self._settings = settings
-        self._writer = spool.SpoolWriter(settings.spool, self._write_failed)
-        self._recorder: Callable[[], SpoolRecorder] = lambda: SpoolRecorder(self._writer)
+        self._custody = _custody(settings)
+        self._writer = spool.SpoolWriter(
+            settings.spool, self._write_failed, limit=settings.spool_limit, custody=self._custody
+        )
+        self._recorder: Callable[[Masker | None], SpoolRecorder] = lambda masker: SpoolRecorder(self._writer, masker)
+        self._masker, troubles = masking.masker(settings)
         self._world = world
         self._ids = ids.EntropyIdGenerator()
         self._lock = threading.RLock()
@@ -54,6 +65,8 @@ class ProcessRecorder:
             ),
             strict=settings.order != "observed",
         )
+        for trouble in troubles:
+            self.session.note(Note(NoteKind.FAULT, trouble, incomplete=False))
 
     def begin(self, name: str, entry: dict[str, Json], parent: tuple[int, int] | None) -> Recorded | None:
         """Begin a run at this place in the running one."""
@@ -90,10 +103,15 @@ class ProcessRecorder:
         failed = "exception" in outcome or outcome.get("exit_status") not in (0, None)
         self.session.end(End.RAISED if failed else End.RETURNED, outcome)
         self._writer.close()
+        self._custody.settle(self._settings.exit_wait)
 
     def _session(self, run: RunRecord, *, strict: bool) -> RecordSession:
+        masker = None
+        if self._masker is not None:
+            masker = self._masker.another()
+            masker.begun(run)
         sign(self._settings.home, run)
-        sink = self._recorder()
+        sink = self._recorder(masker)
         session = RecordSession(run, sink, lambda log, note: Gate(strict, log, note))
         session.root.enter = sink.run_started(run)
         return session
@@ -139,6 +157,19 @@ def start(settings: Settings) -> None:
     runs.install(recorder)
     lanes.set_process_root(recorder.session.root)
     Ending(recorder.end).watch()
+
+
+def _custody(settings: Settings) -> Custody:
+    """What sees to it that recordings are shipped. A destination that has no meaning is said, and is none."""
+    from otel_agent_replay.telemetry import resource  # noqa: PLC0415 (only where something is recorded)
+    from otel_agent_replay.telemetry.shipping import custody, destination  # noqa: PLC0415
+
+    to = None
+    try:
+        to = destination.read(os.environ) if settings.ship else None
+    except UsageError as error:
+        _logger.warning("not shipping: %s", error)
+    return custody.Custody(settings.home, to, resource.attributes, settings.batch_bytes)
 
 
 def _program_name() -> str:

@@ -143,6 +143,20 @@ def entropy_reader(frame: FrameType) -> FrameType | None:
     return None
 
 
+def timeout_reader(frame: FrameType) -> FrameType:
+    """Whose reading of the clock it is that a timeout is compared with.
+
+    The nearest code that is no loop's, queue's or lock's; where there is none, `frame` itself.
+    """
+    for outer in frames(frame):
+        kind = kind_of(outer)
+        if kind <= LIBRARY:
+            return outer
+        if kind == DISPATCH:
+            break
+    return frame
+
+
 def sleeps_really(frame: FrameType) -> bool:
     """Whether a sleep of this code takes its time in a replay too."""
     return kind_of(frame) in (STDLIB, OUTSIDE, BASE)

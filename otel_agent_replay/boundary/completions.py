@@ -91,7 +91,7 @@ class Completion:
         self.when: float | None = None
         """Of a timer: in seconds of its loop's clock, as the program reads it."""
         self.due: float | None = None
-        """Of a timer or timeout: in seconds of `order.monotonic`."""
+        """Of a timer or timeout: in seconds of its gate's `now`."""
         self.arriving = False
         self._future: asyncio.Future[None] | None = None
 

@@ -22,13 +22,12 @@ from weakref import WeakSet
 
 from otel_agent_replay.boundary.completions import Completion, State, TimerTurn, WaitTurn
 from otel_agent_replay.boundary.loops import MOST_CLOSED, LoopWatch, Ready, watched
-from otel_agent_replay.boundary.parties import THREADS, Party
-from otel_agent_replay.boundary.stall import attend
+from otel_agent_replay.boundary.parties import THREADS, UNBORN, Party
+from otel_agent_replay.boundary.stall import Look, attend
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.completions import Due
     from otel_agent_replay.boundary.lanes import Lane
-    from otel_agent_replay.boundary.stall import Look
 
 
 class Delivery:
@@ -60,8 +59,6 @@ class Delivery:
         """This is a forked child: nothing is ordered here."""
         self.told = 0.0
         """What the program was last told of an event loop's clock, in seconds."""
-        self.shift = 0.0
-        """Replaying: seconds by which the clock that timers and timeouts go by is ahead of the real one."""
         _gates.add(self)
 
     # -- what a session asks
@@ -96,6 +93,10 @@ class Delivery:
     @property
     def holds(self) -> bool:
         """Whether waits have to be seen, because completions are held back until threads settle."""
+        raise NotImplementedError
+
+    def now(self) -> float:
+        """The clock that timers and timeouts go by, in seconds."""
         raise NotImplementedError
 
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
@@ -303,6 +304,7 @@ class Delivery:
         if party.unheld or not self.holds:
             return
         party.quiet = False
+        party.since = Look.latest
         if party not in self.busy:
             party.passes = party.ran = 0
             self.busy.add(party)
@@ -312,6 +314,21 @@ class Delivery:
 
     def _attend(self) -> None:
         attend(self)
+
+    @staticmethod
+    def _asleep(party: Party, look: Look, *, still: int, awake: int) -> bool:
+        """Whether a busy party is blocked, by looks that began after it was woken.
+
+        Args:
+            party: who may be blocked.
+            look: the last of the looks.
+            still: looks in which it must have been asleep, while nothing else in the process ran.
+            awake: the same while other threads ran; an unborn party has no thread that could be asleep.
+        """
+        seen = look.number - party.since
+        if min(look.still, seen) >= still:
+            return True
+        return party.ident != UNBORN and min(look.asleep(party.native), seen) >= awake
 
     def fork(self) -> None:
         """This is a forked child: threads and loops of the parent are not here."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.completions import FREE, UNFIRED, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.parties import UNBORN
 from otel_agent_replay.recording.values import Note, NoteKind
 
 if TYPE_CHECKING:
@@ -48,7 +47,12 @@ it happens is not waited for any more."""
 LAST_STRIKE = 6
 """The same before no thread is waited for any more."""
 LONGEST_HOLD = 0.25
-"""Seconds after which what is held back is let go, whatever the reason."""
+"""Seconds after which what is held back is let go, whatever the reason. Only such count in which looks were taken:
+while the machine gives this process no processor, nothing can settle …"""
+SPARSE = 0.005
+"""… so of the seconds between two looks at most so many count …"""
+LAST_HOLD = 2.0
+"""… and this is the end, by the clock alone."""
 BLOCKED = 2
 """Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
 BLOCKED_ALONE = 8
@@ -79,7 +83,7 @@ class Gate(Delivery):
         self._queue: deque[Completion] = deque()
         self._expected: set[Completion] = set()
         self._began = real.monotonic()
-        self._held_since = 0.0
+        self._held_since = self._held_for = self._looked = 0.0
         self._spent = 0
         self._strikes = 0
         self._ran: int | None = None
@@ -124,6 +128,9 @@ class Gate(Delivery):
         if blocks and self.strict and self.parties:
             self.woken(self.here(lane))
 
+    def now(self) -> float:
+        return real.monotonic()
+
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
         return FREE
 
@@ -157,10 +164,12 @@ class Gate(Delivery):
         with self.lock:
             if not self._queue:
                 return False
-            long = real.monotonic() - self._held_since > LONGEST_HOLD
+            self._held_for += min(max(0.0, look.began - max(self._looked, self._held_since)), SPARSE)
+            self._looked = look.began
+            long = self._held_for > LONGEST_HOLD or look.began - self._held_since > LAST_HOLD
             for party in tuple(self.busy):
                 self._spend(party, look.delta.get(party.native, 0))
-                if look.still >= BLOCKED or (party.ident != UNBORN and look.asleep(party.native) >= BLOCKED_ALONE):
+                if self._asleep(party, look, still=BLOCKED, awake=BLOCKED_ALONE):
                     self.busy.discard(party)
                 elif long or self._exhausted(party):
                     self._let_go(party)
@@ -193,6 +202,7 @@ class Gate(Delivery):
 
     def _begin_hold(self) -> None:
         self._held_since = real.monotonic()
+        self._held_for = 0.0
         self._ran = None
 
     def _keeps_holding(self, party: Party) -> bool:

@@ -9,9 +9,11 @@ the patches of the clock. Keys of completions that are no crossings stand here.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.callers import timeout_reader
 from otel_agent_replay.boundary.completions import FREE, NEVER, UNFIRED, Completion, Due, Unplaced
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.gate import Gate
@@ -26,7 +28,7 @@ SLEEP = "clock:sleep"
 TIMER = "clock:timer"
 """A timer of an event loop fired."""
 LOOP_TIME = "clock:time.monotonic"
-"""What an event loop's `time` reads, by the name of the clock that it reads."""
+"""What an event loop's `time` reads, and a thread that has a timeout, by the name of the clock that they read."""
 TIMEOUT = "clock:timeout"
 """A thread's wait timed out."""
 BEGIN = "lane:begin"
@@ -50,10 +52,11 @@ def ordering(lane: Lane | None) -> Delivery | None:
 
 
 def monotonic() -> float:
-    """The clock that timeouts of threads go by, in seconds: in a replay they take no time, but it moves on."""
-    now = real.monotonic()
-    gate = ordering(strand())
-    return now if gate is None else now + gate.shift
+    """The clock by which a thread sees whether a timeout has passed, in seconds: a reading, like a loop's."""
+    lane = strand()
+    if lane is None or ordering(lane) is None:
+        return real.monotonic()
+    return lane.session.read(lane, LOOP_TIME, timeout_reader(sys._getframe(1)), real.monotonic)
 
 
 class SleepTurn:

@@ -34,6 +34,7 @@ class Party:
         "quiet",
         "ran",
         "serves",
+        "since",
         "strikes",
         "unheld",
         "watch",
@@ -57,6 +58,8 @@ class Party:
         """Recording: it never settles, so nothing is held back for it any more."""
         self.strikes = 0
         """How often in a row it was given up."""
+        self.since = 0
+        """Number of the sampler's latest look when it was woken: what that look saw was before."""
         self.passes = 0
         """Passes of its loop since something is held back for it."""
         self.ran = 0

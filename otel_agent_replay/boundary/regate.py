@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import real, stall
 from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.parties import UNBORN
+from otel_agent_replay.boundary.stall import Look
 from otel_agent_replay.boundary.stuck import incomplete
 from otel_agent_replay.errors import DivergenceError
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.loops import LoopWatch
     from otel_agent_replay.boundary.parties import Party
-    from otel_agent_replay.boundary.stall import Look
     from otel_agent_replay.recording.divergence import Divergence
 
 MOST_PASSES = 100
@@ -101,6 +100,9 @@ class ReplayGate(Delivery):
         self._firings = 0
         self._ended = False
         self._progress = (0, 0.0)
+        self._now = real.monotonic()
+        self._stirred = 0
+        """Number of the sampler's latest look when a thread of the program was last seen here."""
         self._settled_at = 0.0
         """Since when nothing has run; 0.0 where something does. Time in which a thread waits for the processor
         is none in which the world was waited for."""
@@ -122,6 +124,9 @@ class ReplayGate(Delivery):
     def holds(self) -> bool:
         return True
 
+    def now(self) -> float:
+        return self._now
+
     def place(self, lane: Lane, key: str, ordinal: int) -> Due:
         place = self.due(lane, key, ordinal)
         return NEVER if isinstance(place, int) and place < 0 else place
@@ -137,10 +142,11 @@ class ReplayGate(Delivery):
     def back(self, lane: Lane, *, blocks: bool) -> None:
         if lane.beneath is None:
             return
-        with self.lock:
+        with self.lock:  # at once: else nothing would be left to wait for, in between
             self._performing.discard(lane)
-        if blocks:
-            self.woken(self.here(lane))
+            self._stirred = Look.latest
+            if blocks:
+                self.woken(self.here(lane))
 
     def finish(self) -> None:
         """The main lane has ended: threads that wait for what never came, and would keep the process, end."""
@@ -162,9 +168,9 @@ class ReplayGate(Delivery):
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
         if completion.due is not None:
-            ahead = completion.due - real.monotonic() - self.shift
+            ahead = completion.due - self._now
             if ahead > 0:
-                self.shift += ahead
+                self._now = completion.due
                 completion.lane.session.slept(completion.lane, ahead)
 
     def give_up(self, completion: Completion) -> None:
@@ -286,6 +292,7 @@ class ReplayGate(Delivery):
         if party is not None:
             party.watch = watch
             party.quiet = False
+            party.since = self._stirred = Look.latest
             self.busy.add(party)
 
     def _keeps_holding(self, party: Party) -> bool:
@@ -300,6 +307,11 @@ class ReplayGate(Delivery):
 
     def _settled(self, party: Party) -> None:
         party.strikes = 0
+        self._stirred = Look.latest
+
+    def _mark(self, party: Party) -> None:
+        self._stirred = Look.latest
+        super()._mark(party)
 
     def tick(self, look: Look) -> bool:
         with self.lock:
@@ -332,23 +344,23 @@ class ReplayGate(Delivery):
         return True
 
     def _blocked(self, party: Party, look: Look) -> bool:
-        asleep = look.still if party.ident == UNBORN else look.asleep(party.native)
-        if asleep < BLOCKED or (look.still < BLOCKED and asleep < BLOCKED_ALONE):
-            return False
-        return not stall.in_debugger(party.ident)
+        blocked = self._asleep(party, look, still=BLOCKED, awake=BLOCKED_ALONE)
+        return blocked and not stall.in_debugger(party.ident)
 
     def _settled_for_good(self, look: Look) -> bool:
-        still = min((look.asleep(party.native) for party in self.parties.values()), default=BLOCKED_ALONE)
-        if not self._quiet() or (look.still < SURE and still < BLOCKED_ALONE):
+        seen = look.number - self._stirred
+        asleep = min((look.asleep(party.native) for party in self.parties.values()), default=BLOCKED_ALONE)
+        if not self._quiet() or (min(look.still, seen) < SURE and min(asleep, seen) < BLOCKED_ALONE):
             self._settled_at = 0.0
             return False
         if any(stall.in_debugger(ident) for ident in tuple(self.parties)):
             return False
-        self._settled_at = self._settled_at or real.monotonic()
+        # By when looks began, not by when this thread came to judge them: meanwhile the world may have answered.
+        self._settled_at = self._settled_at or look.began
         patience = PATIENCE if self._open_to_world() else 0.0
         if not self._waiting and not self._deadlines:
             patience = LAST_PATIENCE if patience else PATIENCE
-        return real.monotonic() - max(self._progress[1], self._settled_at) >= patience
+        return look.began - max(self._progress[1], self._settled_at) >= patience
 
     # -- the end
 

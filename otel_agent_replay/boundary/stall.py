@@ -3,7 +3,12 @@
 A gate is attended while something waits in it for a thread that has not settled. Each look reads what the
 operating system knows of every thread of this process: its state, and how long it has run so far. A thread
 that was asleep in two looks and has not run in between has been blocked, not merely without the GIL: the
-sampler gave that up meanwhile. Whatever must not be mistaken asks for more looks than two.
+sampler gave that up meanwhile. One that was woken and has no processor yet is not asleep. Whatever must not
+be mistaken asks for more looks than two.
+
+A look is over when something is made of it, and threads have run since. So it tells nothing of a thread that
+was woken after the look began: looks are numbered, and whoever is woken is marked with the number of the latest.
+Nor does a look tell for how long a thread would sleep, where another one wants to run and has no processor.
 
 While a thread stands in a debugger it is not blocked, however long that lasts.
 """
@@ -12,14 +17,16 @@ While a thread stands in a debugger it is not blocked, however long that lasts.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import sysconfig
 import threading
 from _thread import allocate_lock, start_new_thread
+from itertools import count
 from pathlib import Path
-from threading import RLock
-from typing import TYPE_CHECKING
+from threading import RLock, get_ident
+from typing import TYPE_CHECKING, ClassVar
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.shield import fault
@@ -32,6 +39,12 @@ if TYPE_CHECKING:
 FASTEST = 0.0001
 """Seconds between two looks, at first."""
 
+CHARGED = 0.01
+"""Seconds after which a thread that runs has been charged with it by the operating system."""
+
+UNKNOWN = "?"
+"""Stands for the state of a thread that cannot be read."""
+
 GONE = 1 << 30
 """Looks since which a thread that has ended has been asleep."""
 
@@ -39,14 +52,27 @@ DEBUGGERS = frozenset({"bdb", "pdb", "pydevd", "debugpy", "ipdb", "pudb", "_pyde
 """Top-level modules of debuggers."""
 
 _TASKS = Path("/proc/self/task")
+_USER, _SYSTEM = 10, 11
+"""Which of the numbers in a thread's `stat`, after its state, are the times that it has run, in ticks."""
+_TICK = 10_000_000
+"""Nanoseconds of a tick."""
+
+_numbers = count(1)
 
 
 class Look:
     """What is known of the threads of this process, over several looks."""
 
+    latest: ClassVar[int] = 0
+    """Number of the look that began last in this process."""
+
     def __init__(self) -> None:
         self.available = _TASKS.is_dir()
         self.started = False
+        self.number = 0
+        """Of the look that began last here."""
+        self.began = 0.0
+        """When it did, in seconds of the real monotonic clock."""
         self.still = 0
         """Looks in a row in which no thread but this one ran."""
         self.delta: dict[int, int] = {}
@@ -56,11 +82,14 @@ class Look:
 
     def again(self) -> None:
         """Look."""
+        self.number = Look.latest = next(_numbers)
+        previous, self.began = self.began, real.monotonic()
         own = threading.get_native_id()
-        quiet = True
+        threads = self._threads()
+        quiet, starving = threads is not None, False
         ran: dict[int, int] = {}
         asleep: dict[int, int] = {}
-        for native in self._threads():
+        for native in threads or ():
             if native == own:
                 continue
             state, runtime = _read(native)
@@ -72,6 +101,9 @@ class Look:
             else:
                 asleep[native] = 0
                 quiet = False
+                starving = starving or (state == "R" and runtime == before)
+        if starving and self.began - previous >= CHARGED:
+            asleep = {native: looks and looks - 1 for native, looks in asleep.items()}  # they may wait for that one
         self._ran, self._asleep = ran, asleep
         self.still = self.still + 1 if quiet else 0
 
@@ -84,20 +116,32 @@ class Look:
             return 0 if (_TASKS / str(native)).exists() else GONE
         return found
 
-    def _threads(self) -> list[int]:
+    def _threads(self) -> list[int] | None:
+        """The threads of this process; None where they cannot be listed, as when no more files may be opened."""
+        if not self.available:
+            return []
         try:
             return [int(path.name) for path in _TASKS.iterdir()]
         except OSError:
-            return []
+            return None
 
 
 def _read(native: int) -> tuple[str, int]:
-    """State letter of a thread, and nanoseconds that it has run; a thread that is gone sleeps for good."""
+    """State letter of a thread, and nanoseconds that it has run; a thread that is gone sleeps for good.
+
+    The letter is UNKNOWN where it cannot be read, as when no more files may be opened.
+    """
     try:
-        state = chr(_content(f"/proc/self/task/{native}/stat").rpartition(b")")[2][1])
-        return state, int(_content(f"/proc/self/task/{native}/schedstat").split()[0])
-    except (OSError, IndexError, ValueError):
-        return "S", 0
+        state, *numbers = _content(f"/proc/self/task/{native}/stat").rpartition(b")")[2].split()
+        try:
+            ran = int(_content(f"/proc/self/task/{native}/schedstat").split()[0])
+        except FileNotFoundError:  # a kernel that does not count so finely
+            ran = (int(numbers[_USER]) + int(numbers[_SYSTEM])) * _TICK
+        return state.decode("ascii"), ran
+    except OSError as error:
+        return ("S", 0) if error.errno in (errno.ENOENT, errno.ESRCH) else (UNKNOWN, 0)
+    except (IndexError, ValueError):
+        return UNKNOWN, 0
 
 
 def _content(path: str) -> bytes:
@@ -119,6 +163,7 @@ class _Sampler:
         self.awake = allocate_lock()
         self.awake.acquire()
         self.running = False
+        self.ident = 0
         self.pace = FASTEST
 
     def attend(self, gate: Delivery) -> None:
@@ -136,12 +181,15 @@ class _Sampler:
     def run(self) -> None:
         from otel_agent_replay.boundary.lanes import LANE, OUTSIDE  # noqa: PLC0415 (a cycle)
 
+        self.ident = get_ident()
         LANE.set(OUTSIDE)
         while True:
             look, progress = Look(), -1
             while self.gates:
                 real.sleep(self.pace)
                 gates = tuple(self.gates)
+                if not gates:  # the last one went while this slept
+                    break
                 moved = sum(gate.grants for gate in gates)
                 if moved != progress:
                     progress, look = moved, Look()
@@ -176,8 +224,9 @@ def attend(gate: Delivery) -> None:
 
 
 def threads() -> int:
-    """How many threads run Python code, our sampler not counted."""
-    return len(sys._current_frames()) - _sampler.running
+    """How many threads run Python code, our sampler not counted once it runs."""
+    frames = sys._current_frames()
+    return len(frames) - (_sampler.ident in frames)
 
 
 if hasattr(os, "register_at_fork"):

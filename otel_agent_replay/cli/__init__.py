@@ -21,8 +21,13 @@ COMMANDS = {
     "runs": "List the recorded runs, newest first.",
     "show": "Show one run: its crossings by lane, with inputs and outcomes.",
     "replay": "Run a recorded execution again, offline, from its recording.",
+    "ship": "Send what is recorded to the OTLP receiver, now.",
+    "status": "Say how much is recorded, shipped, waiting and refused.",
     "schema": "Apply the schema of the store, or say what is applied.",
     "serve": "Take spans by OTLP into the embedded store, and answer SQL, until it is stopped.",
+    "retention": "Remove the runs whose time is over; failed ones are kept longer.",
+    "hold": "Keep a run, whatever its age, until it is released; or list what is held.",
+    "release": "Let retention have a run again.",
     "demo": "Record a bundled agent and replay it, without any key; under 20 seconds.",
 }
 """Each command, and its line in the help. Its module is `cli.NAME`, its click command is `command` there."""

@@ -153,6 +153,16 @@ def local(nanoseconds: int, *, brief: bool = False) -> str:
     return moment.strftime("%m-%d %H:%M" if brief else "%Y-%m-%d %H:%M:%S")
 
 
+def size(count: int) -> str:
+    """How many bytes, in the unit that fits."""
+    amount = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
 def duration(seconds: float) -> str:
     """How long, in the unit that fits."""
     if seconds < 0.001:

@@ -80,6 +80,7 @@ def as_row(summary: RunSummary) -> dict[str, object]:
         "notes": summary.notes,
         "within": summary.within,
         "replay_of": summary.replay_of,
+        "masked": summary.masked,
     }
 
 

@@ -6,8 +6,10 @@ import click
 
 from otel_agent_replay import settings
 from otel_agent_replay.cli._output import emit_json, emit_table
+from otel_agent_replay.errors import UsageError
+from otel_agent_replay.store import cluster as clusters
 from otel_agent_replay.store import schema
-from otel_agent_replay.store.clickhouse import Engine
+from otel_agent_replay.store.clickhouse import DATABASE, Engine
 
 
 @click.group()
@@ -20,11 +22,18 @@ def command() -> None:
 
 
 @command.command()
+@click.option("--cluster", metavar="NAME", help="Make the tables on every server of this cluster.")
+@click.option("--replicated", is_flag=True, help="With --cluster: each shard has replicas.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
-def apply(as_json: bool) -> None:  # noqa: FBT001 (click gives it by name)
+def apply(cluster: str | None, replicated: bool, as_json: bool) -> None:  # noqa: FBT001 (click gives them by name)
     """Apply what is pending. What is applied already is left alone."""
+    if replicated and cluster is None:
+        raise UsageError("--replicated is for a cluster; add --cluster NAME.")
     with Engine(settings.read().dsn) as engine:
-        applied = schema.apply(engine)
+        if cluster is None:
+            applied = schema.apply(engine)
+        else:
+            applied = clusters.apply(engine, clusters.Cluster(cluster, engine.database, replicated))
         where = engine.where
     if as_json:
         emit_json({"store": where, "applied": [_row(each) for each in applied]})
@@ -47,6 +56,16 @@ def status(as_json: bool) -> None:  # noqa: FBT001 (click gives it by name)
         _table(found)
     if any(each.state != "applied" for each in found):
         raise SystemExit(1)
+
+
+@command.command()
+@click.option("--cluster", required=True, metavar="NAME", help="Name of the cluster, as its servers know it.")
+@click.option("--database", default=DATABASE, show_default=True, help="Name of the database.")
+@click.option("--replicated", is_flag=True, help="Each shard has replicas; macros `shard` and `replica` name them.")
+def render(cluster: str, database: str, replicated: bool) -> None:  # noqa: FBT001 (click gives them by name)
+    """Print the SQL that makes the tables on a cluster, and change nothing."""
+    for statement in clusters.statements(clusters.Cluster(cluster, database, replicated)):
+        click.echo(f"{statement};\n")
 
 
 def _table(rows: list[schema.Applied]) -> None:

@@ -77,9 +77,18 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
             yield "environment", f"{name}={value}" if value is not None else f"{name} is not set"
     calls = _number(summary.model_calls, "model call")
     yield "tokens", f"{summary.input_tokens:,} in, {summary.output_tokens:,} out; {calls}"
+    if masked := outcome.get("masked"):
+        yield "masked", _masked(masked)
     if within := summary.within:
         yield "within", within
     yield from _end(outcome)
+
+
+def _masked(kinds: Json) -> str:
+    """How many values were masked, and what found them."""
+    counts = {kind: count for kind, count in kinds.items() if type(count) is int} if isinstance(kinds, dict) else {}
+    each = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"{_number(sum(counts.values()), 'value')} ({each})"
 
 
 def _end(outcome: dict[str, Json]) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 SERVING: ContextVar[bool] = ContextVar("otel_agent_replay_serving", default=False)
 """Set inside a request: a framework inside a server inside a middleware is still one request."""
 
-MASKED = "<masked>"
-"""Stands for the value of a header that carries a credential."""
-
-_CREDENTIALS = frozenset(
-    ("authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key", "x-goog-api-key")
-)
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
 
 KEPT_BODY = 64 * 1024
@@ -55,11 +49,6 @@ def caller(traceparent: str | None) -> tuple[int, int] | None:
     return (trace_id, span_id) if trace_id and span_id else None
 
 
-def masked(name: str, value: str) -> str:
-    """A header's value as it may be kept."""
-    return MASKED if name.lower() in _CREDENTIALS else value
-
-
 class Response:
     """What was sent back, as far as it is compared: status, headers, and a digest of the body."""
 
@@ -73,9 +62,7 @@ class Response:
     def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         # Date and server are the machine's, not the program's.
         self._status = status
-        self._headers = [
-            [name, masked(name, value)] for name, value in headers if name.lower() not in ("date", "server")
-        ]
+        self._headers = [[name, value] for name, value in headers if name.lower() not in ("date", "server")]
 
     def body(self, data: bytes) -> None:
         self._digest.update(data)

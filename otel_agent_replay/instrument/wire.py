@@ -22,7 +22,7 @@ import wrapt
 
 from otel_agent_replay.boundary import lanes, session
 from otel_agent_replay.boundary.shield import fault
-from otel_agent_replay.instrument import _coding, _masking
+from otel_agent_replay.instrument import _coding, _headers
 from otel_agent_replay.instrument._body import HeldBody
 from otel_agent_replay.instrument._stream import AsyncPlayed, AsyncTap, Played, SyncPlayed, SyncTap, Tap
 from otel_agent_replay.recording.values import End, Raised, Returned, WireHead, WireRequest
@@ -257,7 +257,7 @@ def _attempt(family: Family, request: Any, tap: Callable[[Any, Tap], Any], playe
             return read
         request.stream = held = HeldBody(request.stream, cast("list[bytes]", read.value))
         body = held.body
-    asked = WireRequest(request.method, _masking.url(str(request.url)), _masking.headers(request.headers.raw), body)
+    asked = WireRequest(request.method, str(request.url), _headers.texts(request.headers.raw), body)
     exchange = crossing.attempt(asked)
     if exchange.answer is not None:
         return (yield from _served(family, crossing, exchange, exchange.answer, request, held, played))
@@ -334,7 +334,7 @@ def _record(
         head = WireHead(
             response.status_code,
             response.extensions.get("reason_phrase", b"").decode("latin-1"),
-            _masking.headers(response.headers.raw),
+            _headers.texts(response.headers.raw),
             response.extensions.get("http_version", b"HTTP/1.1").decode("latin-1"),
         )
         exchange.head(head)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from otel_agent_replay.errors import UnreadableRecording
 from otel_agent_replay.recording import names
-from otel_agent_replay.recording.contents import ContentReader
+from otel_agent_replay.recording.contents import ContentReader, MissingContent
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.exact import loads
 from otel_agent_replay.recording.frames import payload_digest
 from otel_agent_replay.recording.names import FrameKind
+from otel_agent_replay.recording.parts import join_pieces, payload_size, whole_payload
 from otel_agent_replay.recording.payload import references, restore
 from otel_agent_replay.recording.tally import end_of, number, run_id_of
 from otel_agent_replay.recording.values import (
@@ -131,12 +132,20 @@ class _Run:
 
     def recording(self) -> Recording:
         missing: list[str] = []
+        join_pieces(self.pieces)
         run = self._run_record(missing)
         crossings = self._crossings(missing)
         readings, order, notes = self._packed(missing)
         missing += _shortened(_lost_crossings(crossings), "crossings are lacking")
         missing += _shortened(_lost_readings(readings), "stretches of readings are lacking")
         return Recording(run, crossings, readings, order, notes, missing)
+
+    def _payload(self, frame: Frame) -> dict[str, Json]:
+        """The payload of a frame, put together where it came in parts. Raises UnreadableRecording."""
+        payload = whole_payload(_payload(frame), self.pieces)
+        if not isinstance(payload, dict):
+            raise MissingContent("its parts make no JSON object")
+        return payload
 
     def _run_record(self, missing: list[str]) -> RunRecord:
         frame = self.own.end or self.own.start
@@ -150,7 +159,7 @@ class _Run:
             if source is None or payload:
                 continue
             try:
-                payload = _payload(source)
+                payload = self._payload(source)
             except UnreadableRecording as error:
                 missing.append(f"What was run: {error}")
         entry, world, outcome = (payload.get(name) for name in ("entry", "world", "outcome"))
@@ -176,7 +185,7 @@ class _Run:
                 if frame is None:
                     continue
                 try:
-                    payload = _payload(frame)
+                    payload = self._payload(frame)
                     for ref in references(payload, span_id):
                         reader.add_rope(ref)
                     payloads[span_id] = payload
@@ -211,7 +220,7 @@ class _Run:
         frames = [span.end for span in self.readings.values() if span.end is not None]
         for frame in sorted(frames, key=lambda frame: (frame.started_ns, frame.span_id)):
             try:
-                payload = _payload(frame)
+                payload = self._payload(frame)
                 readings += [
                     ReadingRecord(*_typed(row, str, str, str, int, list)) for row in _rows(payload, "readings")
                 ]
@@ -258,7 +267,7 @@ def _base(frame: Frame) -> CrossingRecord | None:
 
 
 def _payload_size(frame: Frame) -> int:
-    return len(str(frame.attributes.get(names.PAYLOAD, "")))
+    return payload_size(str(frame.attributes.get(names.PAYLOAD, "")))
 
 
 def _payload_fault(frame: Frame) -> str:

@@ -7,7 +7,9 @@ compared by structure: the order of keys does not count; 1, 1.0 and true are thr
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
+from contextlib import suppress
 from difflib import SequenceMatcher
 from email.parser import BytesHeaderParser
 from email.policy import HTTP
@@ -16,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from otel_agent_replay.recording.divergence import Difference
+from otel_agent_replay.recording.variables import Bindings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from otel_agent_replay.recording.values import Json, WireRequest
+    from otel_agent_replay.recording.variables import Trial
 
 LIMIT = 8
 """So many differences are told, unless more are asked for."""
@@ -44,24 +48,32 @@ LARGEST_COMPARED = 1 << 20
 """Bytes at each end of a body that count for its similarity."""
 
 
-def same_request(recorded: WireRequest, asked: WireRequest) -> bool:
-    """Whether a recorded request answers this one."""
-    if recorded.method.upper() != asked.method.upper() or _target(recorded) != _target(asked):
+def same_request(recorded: WireRequest, asked: WireRequest, bound: Bindings | None = None) -> bool:
+    """Whether a recorded request answers this one. Masked values are variables, bound where it does."""
+    if recorded.method.upper() != asked.method.upper():
+        return False
+    trial = (bound or Bindings()).trial()
+    if not _same([*_target(recorded)], [*_target(asked)], trial):
         return False
     before, after = recorded.body, asked.body
-    return before == after or same_value(_body(recorded, before), _body(asked, after))
+    if before != after and not _same(_body(recorded, before), _body(asked, after), trial):
+        return False
+    trial.keep()
+    return True
 
 
-def differences(recorded: WireRequest, asked: WireRequest, limit: int = LIMIT) -> tuple[Difference, ...]:
+def differences(
+    recorded: WireRequest, asked: WireRequest, limit: int = LIMIT, bound: Bindings | None = None
+) -> tuple[Difference, ...]:
     """Where the two requests differ, at most `limit` places.
 
     The host alone is no difference, as a server may have moved; beside another one it may be the cause of it.
     """
-    found = _Differences(limit)
+    found = _Differences(limit, bound)
     if recorded.method.upper() != asked.method.upper():
         found.add("method", recorded.method.upper(), asked.method.upper())
     (path, query), (asked_path, asked_query) = _target(recorded), _target(asked)
-    if path != asked_path:
+    if not found.same(path, asked_path):
         found.add("path", path, asked_path)
     found.walk(query, asked_query, "query", 0)
     before, after = recorded.body, asked.body
@@ -81,35 +93,51 @@ def similarity(recorded: WireRequest, asked: WireRequest) -> float:
     return 0.2 + 0.8 * share
 
 
-def same_value(recorded: Json, asked: Json) -> bool:
-    """Whether two values are the same, type for type. The order of keys does not count; a NaN is itself."""
+def same_value(recorded: Json, asked: Json, bound: Bindings | None = None) -> bool:
+    """Whether two values are the same, type for type. The order of keys does not count; a NaN is itself.
+
+    Masked values are variables, bound where they are the same.
+    """
+    trial = (bound or Bindings()).trial()
+    if not _same(recorded, asked, trial):
+        return False
+    trial.keep()
+    return True
+
+
+def _same(recorded: Json, asked: Json, trial: Trial) -> bool:
     todo: list[tuple[Any, Any]] = [(recorded, asked)]
     while todo:
         a, b = todo.pop()
         if a is b:
             continue
         if type(a) is not type(b):
+            if isinstance(a, str) and trial.value(a, b):
+                continue
             return False
         if isinstance(a, dict):
             if len(a) != len(b):
                 return False
             if a.get("$") == "map" == b.get("$"):
                 a, b = _by_key(a), _by_key(b)
-            if a.keys() != b.keys():
+            pairs = a if a.keys() == b.keys() else trial.keys(a, b)
+            if pairs is None:
                 return False
-            todo += ((value, b[key]) for key, value in a.items())
+            todo += ((value, b[key if pairs is a else pairs[key]]) for key, value in a.items())
         elif isinstance(a, list):
             if len(a) != len(b):
                 return False
             todo += zip(a, b, strict=True)
-        elif a != b and not (a != a and b != b):
+        elif a != b and not (a != a and b != b) and not (isinstance(a, str) and trial.text(a, b)):
             return False
     return True
 
 
-def value_differences(recorded: Json, asked: Json, where: str = "", limit: int = LIMIT) -> tuple[Difference, ...]:
+def value_differences(
+    recorded: Json, asked: Json, where: str = "", limit: int = LIMIT, bound: Bindings | None = None
+) -> tuple[Difference, ...]:
     """Where two values, as the codec wrote them, differ; `where` is the path of the whole."""
-    found = _Differences(limit)
+    found = _Differences(limit, bound)
     found.walk(recorded, asked, where, 0)
     return tuple(found.found)
 
@@ -142,7 +170,9 @@ def _by_key(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(request: WireRequest, body: bytes) -> Json:
-    """A body as values, by its content type."""
+    """A body as values, by its content type. One that was masked is recorded without its content coding."""
+    if body[:1] in (b"\x1f", b"\x78"):
+        body = _uncoded(request, body)
     content_type = next((value for name, value in request.headers if name.lower() == "content-type"), "")
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
@@ -155,6 +185,14 @@ def _body(request: WireRequest, body: bytes) -> Json:
         except (ValueError, RecursionError):
             pass
     return _text(body)
+
+
+def _uncoded(request: WireRequest, body: bytes) -> bytes:
+    coding = next((value for name, value in request.headers if name.lower() == "content-encoding"), "")
+    if coding.strip().lower() in ("gzip", "x-gzip", "deflate"):
+        with suppress(zlib.error):
+            return zlib.decompress(body, zlib.MAX_WBITS | 32)
+    return body
 
 
 def _text(data: bytes) -> Json:
@@ -212,9 +250,14 @@ def _stretches(body: bytes) -> Counter[bytes]:
 class _Differences:
     """Collects differences up to a limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, bound: Bindings | None) -> None:
         self.found: list[Difference] = []
         self._limit = limit
+        self._bound = bound or Bindings()
+
+    def same(self, recorded: Json, asked: Json) -> bool:
+        """Whether two values are the same; no masked one is bound by looking."""
+        return _same(recorded, asked, self._bound.trial())
 
     @property
     def full(self) -> bool:
@@ -226,7 +269,7 @@ class _Differences:
 
     def walk(self, recorded: Any, asked: Any, where: str, depth: int) -> None:
         """Add what differs between two values."""
-        if self.full or same_value(recorded, asked):
+        if self.full or self.same(recorded, asked):
             return
         if isinstance(recorded, dict) and isinstance(asked, dict) and depth < DEEPEST:
             if recorded.get("$") == "map" == asked.get("$"):
@@ -250,7 +293,7 @@ class _Differences:
             self.walk(recorded[key], asked[key], place, depth + 1)
 
     def _lists(self, recorded: list[Any], asked: list[Any], where: str, depth: int) -> None:
-        for i, j in _aligned(recorded, asked):
+        for i, j in _aligned(recorded, asked, self.same):
             if self.full:
                 return
             if j is None:
@@ -261,15 +304,17 @@ class _Differences:
                 self.walk(recorded[i], asked[j], f"{where}[{j}]", depth + 1)
 
 
-def _aligned(recorded: list[Any], asked: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+def _aligned(
+    recorded: list[Any], asked: list[Any], same: Callable[[Any, Any], bool]
+) -> Iterator[tuple[int | None, int | None]]:
     """Which item of one list stands for which of the other; None where there is none. Most equal ones are left out."""
     first, last = 0, 0
     shorter = min(len(recorded), len(asked))
-    while first < shorter and same_value(recorded[first], asked[first]):
+    while first < shorter and same(recorded[first], asked[first]):
         first += 1
     # the pair that ended the first loop differs, and where both are equally long it would be met again
     most = shorter - first - (len(recorded) == len(asked) and first < shorter)
-    while last < most and same_value(recorded[-1 - last], asked[-1 - last]):
+    while last < most and same(recorded[-1 - last], asked[-1 - last]):
         last += 1
     before = list(map(_key, recorded[first : len(recorded) - last]))
     after = list(map(_key, asked[first : len(asked) - last]))

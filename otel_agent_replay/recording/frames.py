@@ -116,7 +116,8 @@ class Damage:
 def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
     """RUN_START or RUN. Its payload holds `entry` and `world`, and `outcome` once the run has ended.
 
-    `entry` gives the attributes too: `kind`, `within.run` and `origin` (the run that this one replays).
+    `entry` gives the attributes too: `kind`, `within.run` and `origin` (the run that this one replays); `outcome`
+    gives `serving`, and `masked` (a count by kind) the sum of that.
     """
     payload: dict[str, Json] = {"entry": run.entry, "world": run.world}
     attributes = _entry_attributes(run)
@@ -126,6 +127,8 @@ def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
         attributes[names.END] = str(run.end)
         if run.outcome.get("serving"):
             attributes[names.SERVING] = str(run.outcome["serving"])
+        if masked := masked_total(run.outcome):
+            attributes[names.MASKED] = masked
         failed = run.end is End.RAISED or run.outcome.get("exit_status") not in (None, 0)
     return Frame(
         kind,
@@ -139,6 +142,12 @@ def run_frame(run: RunRecord, kind: FrameKind) -> Frame:
         failed=failed,
         span_kind=run_span_kind(run),
     )
+
+
+def masked_total(outcome: Mapping[str, Json]) -> int:
+    """How many different values were masked, by what the end of a run says of it."""
+    kinds = outcome.get("masked")
+    return sum(count for count in kinds.values() if type(count) is int) if isinstance(kinds, dict) else 0
 
 
 def crossing_frame(run: RunRecord, record: CrossingRecord, payload: str, kind: FrameKind) -> Frame:
@@ -207,7 +216,8 @@ def contents_frames(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) ->
     held = 0
     attributes: dict[str, Attribute] = {}
     for digest, piece in pieces.items():
-        key, text, length = _piece(digest, piece)
+        key, text = piece_attribute(digest, piece)
+        length = len(piece) if key.startswith(names.CONTENT_PREFIX) else len(text)
         if not frames or held + length > CONTENTS_BYTES or len(attributes) >= CONTENTS_PIECES + 2:
             attributes = {}
             held = 0
@@ -231,13 +241,12 @@ def _entry_attributes(run: RunRecord) -> dict[str, Attribute]:
     return attributes
 
 
-def _piece(digest: str, piece: bytes) -> tuple[str, str, int]:
-    """The attribute that holds a piece, and the bytes that it takes."""
+def piece_attribute(digest: str, piece: bytes) -> tuple[str, str]:
+    """The attribute that holds a piece: its name and its value."""
     try:
-        return names.CONTENT_PREFIX + digest, piece.decode(), len(piece)
+        return names.CONTENT_PREFIX + digest, piece.decode()
     except UnicodeDecodeError:
-        text = b64encode(piece).decode()
-        return names.CONTENT_BINARY_PREFIX + digest, text, len(text)
+        return names.CONTENT_BINARY_PREFIX + digest, b64encode(piece).decode()
 
 
 def _sealed(

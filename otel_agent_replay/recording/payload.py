@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
 
 import orjson
 
@@ -65,13 +65,28 @@ def ident(span_id: int, slot: str) -> str:
     return f"{span_id:016x}.{slot}"
 
 
+class Mask(Protocol):
+    """Masks what a payload holds; gives the same object where nothing is masked."""
+
+    def value(self, slot: str, text: str) -> str:
+        """The JSON of what stands at a slot."""
+
+    def attempts(self, attempts: list[Attempt]) -> list[Attempt]:
+        """All attempts."""
+
+
 def compose(
-    record: CrossingRecord, refer: Callable[[str, bytes], Json], requests: dict[int, dict[str, Json]] | None = None
+    record: CrossingRecord,
+    refer: Callable[[str, bytes], Json],
+    requests: dict[int, dict[str, Json]] | None = None,
+    mask: Mask | None = None,
 ) -> dict[str, Json]:
     """The payload of a crossing, with or without an outcome.
 
     `requests` keeps what is composed of each attempt's request, which does not change once it is sent: given
     again for the end frame, it is not composed twice.
+
+    `mask` is asked for everything first; without it nothing is masked.
 
     `refer(slot, body)` is asked for each body; slots are ``<n>.b`` (request body of attempt n), ``<n>.d``
     (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o`` and
@@ -92,13 +107,18 @@ def compose(
         if value is None:
             continue
         text = dumps(value)
+        if mask is not None:
+            masked = mask.value(slot, text)
+            if masked is not text:
+                text, value = masked, loads(masked)
         if len(text) > SHORT_VALUE:
             payload[slot.upper()] = named(slot, text.encode())
         else:
             payload[slot] = value
     if record.attempts:
         known = {} if requests is None else requests
-        payload["a"] = [_attempt(number, attempt, named, known) for number, attempt in enumerate(record.attempts)]
+        attempts = record.attempts if mask is None else mask.attempts(record.attempts)
+        payload["a"] = [_attempt(number, attempt, named, known) for number, attempt in enumerate(attempts)]
     return payload
 
 

@@ -54,6 +54,9 @@ MISSES = 64
 FINE = 8192
 """… and bytes of that in which each is."""
 
+FEW = 4
+"""Pieces that were replaced: so few are compared as one stretch."""
+
 _BLOCK = 1 << 16
 _COMPARED = 512
 """Bytes that are compared as two numbers."""
@@ -180,8 +183,8 @@ class Description:
 
     def _changed(self, at: int, end: int, first: int, last: int) -> None:
         """Bytes at to end stand where pieces first to last stood: find what of those is still there."""
-        if end - at <= INLINE:
-            self._replaced(at, end, first, last, [])
+        if end - at <= INLINE or (last - first <= FEW and end - at <= FINE):
+            self._replaced(at, end, first, last, None)  # few pieces have no order to be found again
             return
         body, old, bounds = self.body, self.old, self.old_bounds
         heads: dict[bytes, list[int]] = {}
@@ -208,8 +211,8 @@ class Description:
             cuts.append(at)
         self._replaced(begin, end, first, last, cuts)
 
-    def _replaced(self, at: int, end: int, first: int, last: int, cuts: list[int]) -> None:
-        """Bytes at to end stand for pieces first to last: look for parts of those."""
+    def _replaced(self, at: int, end: int, first: int, last: int, cuts: list[int] | None) -> None:
+        """Bytes at to end stand for pieces first to last: look for parts of those. `cuts` of the new, if known."""
         old_at, old_end = self.old_bounds[first], self.old_bounds[last]
         same = self._characters(at, self._same(at, end, old_at, old_end), 1)
         self._copy(old_at, old_at + same)
@@ -219,12 +222,15 @@ class Description:
         if end - at >= SLICE and old_end - old_at >= SLICE:
             for start, length, place in self._runs(at, end, old_at, old_end):
                 if start > at:
-                    self._new(at, start, cuts, first)
+                    self._new(at, start, self._cuts(at, start) if cuts is None else cuts, first)
                 self._copy(place, place + length)
                 at = start + length
         if at < end:
-            self._new(at, end, cuts, first)
+            self._new(at, end, self._cuts(at, end) if cuts is None else cuts, first)
         self._copy(old_end, old_end + same_end)
+
+    def _cuts(self, at: int, end: int) -> list[int]:
+        return [] if end - at <= INLINE else list(_cuts(self.body, at, end))
 
     def _characters(self, at: int, count: int, step: int) -> int:
         """`count` bytes after or before `at`, less what would cut a UTF-8 character; 0 if it is not worth a part."""

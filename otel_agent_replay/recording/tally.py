@@ -42,6 +42,8 @@ class RunTally:
     notes: int = 0
     flaws: int = 0
     """What makes the run incomplete: notes that say so, frames that were lost, payloads that were cut."""
+    masked: int = 0
+    """Different values that were masked."""
     live: bool = False
     """Its process still runs."""
 
@@ -76,6 +78,7 @@ class Counter:
             tally.ended_ns = frame.ended_ns
             tally.end = end_of(str(frame.attributes.get(names.END, "")))
             tally.failed = frame.failed
+            tally.masked = number(frame, names.MASKED)
         tally.name = frame.name
         tally.started_ns = frame.started_ns
         tally.entry = str(frame.attributes.get(names.ENTRY, ""))
@@ -131,5 +134,6 @@ def merged(one: RunTally, other: RunTally) -> RunTally:
         output_tokens=one.output_tokens + other.output_tokens,
         notes=one.notes + other.notes,
         flaws=one.flaws + other.flaws,
+        masked=ended.masked,
         live=one.live or other.live,
     )

@@ -65,7 +65,7 @@ class Ended:
 Outcome: TypeAlias = Returned | Raised | Ended
 
 Headers: TypeAlias = "list[tuple[str, str]]"
-"""In order, with duplicates, decoded as Latin-1; credentials already masked."""
+"""In order, with duplicates, decoded as Latin-1; credentials are masked in a recording, not in what is asked."""
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Note, Raised, Returned
+from otel_agent_replay.recording.variables import Bindings
 from otel_agent_replay.replay.lanes import LaneMap
 from otel_agent_replay.replay.matching import Matcher
 from otel_agent_replay.replay.readings import Readings
@@ -65,6 +66,7 @@ class ReplaySession:
         self.lanes = LaneMap(lanes - {""})
         self.matcher = Matcher(recording.crossings)
         self.readings = Readings(recording)
+        self.bound = Bindings()
         self.divergences: list[Divergence] = []
         self.moved: list[tuple[Position, str]] = []
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
@@ -89,9 +91,9 @@ class ReplaySession:
         if not call.wire:
             asked = codec.encode(call.input, strict=False)
             crossing.match(
-                lambda record: canonical.same_value(record.input, asked),
+                lambda record: canonical.same_value(record.input, asked, self.bound),
                 lambda record: canonical.value_similarity(record.input, asked),
-                lambda record: canonical.value_differences(record.input, asked, "input"),
+                lambda record: canonical.value_differences(record.input, asked, "input", bound=self.bound),
             )
         return crossing
 
@@ -222,11 +224,16 @@ class ReplayedCrossing:
         """Answer the next HTTP attempt. Raises DivergenceError where the recording has no such request."""
         number = self._attempts
         self._attempts += 1
+        bound = self._session.bound
         if self.record is None:
             self.match(
-                lambda record: bool(record.attempts) and canonical.same_request(record.attempts[0].request, request),
+                lambda record: (
+                    bool(record.attempts) and canonical.same_request(record.attempts[0].request, request, bound)
+                ),
                 lambda record: canonical.similarity(record.attempts[0].request, request) if record.attempts else 0.0,
-                lambda record: canonical.differences(record.attempts[0].request, request) if record.attempts else (),
+                lambda record: (
+                    canonical.differences(record.attempts[0].request, request, bound=bound) if record.attempts else ()
+                ),
             )
         record = self.record
         assert record is not None  # match() found it or raised
@@ -240,12 +247,12 @@ class ReplayedCrossing:
                 )
             )
         recorded = record.attempts[number]
-        if number and not canonical.same_request(recorded.request, request):
+        if number and not canonical.same_request(recorded.request, request, bound):
             raise self._session.diverge(
                 self._departure(
                     DivergenceClass.DIVERGED,
                     f"attempt {number + 1} of this call asks something else",
-                    canonical.differences(recorded.request, request),
+                    canonical.differences(recorded.request, request, bound=bound),
                 )
             )
         return ReplayedExchange(self, recorded)

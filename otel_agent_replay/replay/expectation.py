@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, EXIT_FAILS, EXIT_HOLDS, UsageError
+from otel_agent_replay.recording.canonical import same_value
+from otel_agent_replay.recording.variables import Bindings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +97,7 @@ def judge(
     unconsumed: int,
     ended: bool,
     expected: Sequence[Expectation],
+    bound: Bindings | None = None,
 ) -> Judgement:
     """Compare how the program ended with what was expected.
 
@@ -105,6 +108,7 @@ def judge(
         unconsumed: recorded calls that the program no longer makes.
         ended: whether the recording knows how the program ended; it does not where the process was killed.
         expected: explicit expectations; with none, the program is to end as it did.
+        bound: what masked values stand for.
     """
     if diverged:
         return Judgement(Verdict.CANNOT_JUDGE, ["a divergence came first"])
@@ -115,24 +119,24 @@ def judge(
         return Judgement(Verdict.CANNOT_JUDGE, [f"{unconsumed} recorded calls were never asked for"])
     if not ended:
         return Judgement(Verdict.CANNOT_JUDGE, ["the recorded process was killed, or runs still: its end is not known"])
-    failed = list(_changes(recorded, seen))
+    failed = list(_changes(recorded, seen, bound or Bindings()))
     return Judgement(Verdict.FAILS if failed else Verdict.HOLDS, failed)
 
 
-def _changes(recorded: dict[str, Json], seen: dict[str, Json]) -> list[str]:
+def _changes(recorded: dict[str, Json], seen: dict[str, Json], bound: Bindings) -> list[str]:
     """How the program's end differs from the recorded one; what was not recorded is not compared."""
     changes = []
     for name, label in (("exit_status", "exit status"), ("exception", "exception")):
         if (
             name in recorded
-            and recorded[name] != seen.get(name)
+            and not same_value(recorded[name], seen.get(name), bound)
             and not (name == "exit_status" and recorded[name] is None)
         ):
             changes.append(f"{label} was {_text(recorded[name])}, is {_text(seen.get(name))}")
     if recorded.get("declared") is not None:
-        if recorded["declared"] != seen.get("declared"):
+        if not same_value(recorded["declared"], seen.get("declared"), bound):
             changes.append(f"outcome was {_text(recorded['declared'])}, is {_text(seen.get('declared'))}")
-    elif _digest(recorded) is not None and _digest(recorded) != _digest(seen):
+    elif _digest(recorded) is not None and not same_value(recorded["stdout"], seen.get("stdout"), bound):
         changes.append(f"standard output differs: {_first_difference(stdout_text(recorded), stdout_text(seen))}")
     return changes
 

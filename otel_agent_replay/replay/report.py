@@ -127,6 +127,7 @@ def report(
         unconsumed=len(left),
         ended=main.recording.run.end is not End.UNFINISHED,
         expected=expected,
+        bound=main.bound,
     )
     found = [*raised, *left]
     return Report(

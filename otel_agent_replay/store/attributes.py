@@ -22,6 +22,7 @@ INTEGERS = frozenset(
         names.SEQ,
         names.NOTES,
         names.FLAWS,
+        names.MASKED,
         names.PAYLOAD_LENGTH,
         "gen_ai.request.max_tokens",
         "gen_ai.request.top_k",

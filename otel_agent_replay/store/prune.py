@@ -1,8 +1,9 @@
 """Removing spool files that the store holds: the spool is a cache of fresh runs, and bounded.
 
 A file goes when its process has ended, all of it is loaded, nothing in it is damaged, and it is older than a day or
-the spool is too large (the oldest first). Before it goes, every frame of it is looked for in the store. Files that
-share a run go together, so that what the spool holds of a run is all of it or nothing.
+the spool is too large (the oldest first). Before it goes, every frame of it is looked for in the store, but for runs
+that retention has removed from there. Files that share a run go together, so that what the spool holds of a run is
+all of it or nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Damage, Harm
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.tally import number, run_id_of
+from otel_agent_replay.store import select
 from otel_agent_replay.store.load import progress
+from otel_agent_replay.store.shipping import forget, waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +82,7 @@ def _sharing(engine: Engine, name: str) -> list[str]:
 
 def _loaded(file: SpoolFile, reached: Progress | None) -> bool:
     """Whether nobody writes the file any more and all that can be read of it is loaded."""
-    if file.live:
+    if file.live or waits(file.path):  # who ships it removes it
         return False
     if file.size == 0:
         return True
@@ -87,6 +90,10 @@ def _loaded(file: SpoolFile, reached: Progress | None) -> bool:
         return False
     rest = list(file.scan(reached.offset)) if reached.offset < file.size else []
     return all(isinstance(item, Damage) and item.harm is Harm.TORN for item in rest)
+
+
+_PIECES = "(SELECT DISTINCT run_id, digest FROM contents WHERE run_id = {run:String})"
+"""A cut piece stands in the store beside the whole one."""
 
 
 @dataclass(slots=True)
@@ -138,15 +145,16 @@ def _in_store(engine: Engine, group: list[SpoolFile]) -> bool:
         for item in file.scan():
             if not isinstance(item, Damage) and (run_id := run_id_of(item)):
                 runs[run_id].add(item)
-    return all(_equal(engine, run_id, held) for run_id, held in runs.items())
+    gone = select.gone(engine)
+    return all(run_id in gone or _equal(engine, run_id, held) for run_id, held in runs.items())
 
 
 def _equal(engine: Engine, run_id: str, held: _Contents) -> bool:
     crossings, readings, pieces, ended = held.sums()
     return (
-        _stored(engine, "crossings", "span_id", "sumIf(payload_bytes, finished)", run_id) == crossings
-        and _stored(engine, "readings", "span_id", "sum(payload_bytes)", run_id) == readings
-        and _stored(engine, "contents", "substring(digest, 1, 16)", "0", run_id) == pieces
+        _stored(engine, "crossings FINAL", "span_id", "sumIf(payload_bytes, finished)", run_id) == crossings
+        and _stored(engine, "readings FINAL", "span_id", "sum(payload_bytes)", run_id) == readings
+        and _stored(engine, _PIECES, "substring(digest, 1, 16)", "0", run_id) == pieces
         and (
             not ended
             or any(engine.rows("SELECT 1 FROM runs FINAL WHERE run_id = {run:String} AND finished", {"run": run_id}))
@@ -156,8 +164,8 @@ def _equal(engine: Engine, run_id: str, held: _Contents) -> bool:
 
 def _stored(engine: Engine, table: str, ident: str, size: str, run_id: str) -> _Held:
     sql = (
-        f"SELECT count(), groupBitXor(reinterpretAsUInt64(reverse(unhex({ident})))), {size} "  # noqa: S608 (ours)
-        f"FROM {table} FINAL WHERE run_id = {{run:String}}"
+        f"SELECT count(), groupBitXor(reinterpretAsUInt64(reverse(unhex({ident})))), {size} "
+        f"FROM {table} WHERE run_id = {{run:String}}"
     )
     for count, ids, size_ in engine.rows(sql, {"run": run_id}):
         return _Held(int(count), int(ids), int(size_))
@@ -176,5 +184,6 @@ def _remove(group: list[SpoolFile]) -> list[str]:
     for file in group:
         with suppress(OSError):  # a home that cannot be written keeps its files
             file.path.unlink()
+            forget(file.path)
             removed.append(file.name)
     return removed

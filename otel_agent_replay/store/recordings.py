@@ -12,7 +12,7 @@ from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.tally import run_id_of
-from otel_agent_replay.store import schema, select
+from otel_agent_replay.store import schema, select, shipping
 from otel_agent_replay.store.clickhouse import Engine, embedded_path, is_embedded
 from otel_agent_replay.store.spool import Spool, index
 
@@ -124,7 +124,7 @@ class Recordings:
             begun = begun or bool(found.runs[run_id].tally.entry)
             pile.frames += _frames_in(file, run_id)
             pile.lost += [f"the spool file {file.name}: {each.why}" for each in found.hurt.get(run_id, ())]
-        if (not begun or pile.lost) and self._has_store():
+        if (not begun or pile.lost or self._shipped()) and self._has_store():
             self._add_stored(pile)
         if not pile.frames and not pile.stored:
             raise UnknownRun(run_id, self.where)
@@ -207,12 +207,26 @@ class Recordings:
             for run_id, counter in found.runs.items():
                 if not counter.tally.origin and (best is None or (counter.tally.started_ns, run_id) > best):
                     best = (counter.tally.started_ns, run_id)
+        if (best is None or self._shipped()) and self._has_store():
+            best = max(filter(None, (best, self._latest_stored(needed=best is None))), default=None)
         if best is not None:
             return best[1]
-        if self._has_store() and (stored := select.latest(self.store())) is not None:
-            return stored
         _unreadable(indexes)
         raise UnknownRun(LATEST, self.where)
+
+    def _latest_stored(self, *, needed: bool) -> tuple[int, str] | None:
+        try:
+            return select.latest(self.store())
+        except EngineNeededError:
+            raise
+        except StoreError:
+            if needed:
+                raise
+            return None
+
+    def _shipped(self) -> bool:
+        """Whether files of this spool were shipped and removed, so that the store may hold what the spool lacks."""
+        return shipping.has_shipped(self._spool.directory)
 
     def _stored(self, asked: str, *, needed: bool) -> list[str]:
         if not self._has_store():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.names import FrameKind
+from otel_agent_replay.recording.rope import digest_of
 from otel_agent_replay.recording.tally import RunTally, end_of
+from otel_agent_replay.store import literals
 from otel_agent_replay.store.rows import content_attribute, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from otel_agent_replay.recording.frames import Frame
     from otel_agent_replay.store.clickhouse import Engine
@@ -18,49 +21,82 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 1000
 """So many runs at most are looked up for a prefix or a trace id."""
 
-_TALLIES = """
-WITH listed AS
+_NEWEST = """
+SELECT run_id, max(toUnixTimestamp64Nano(started)) AS began
+FROM
 (
-    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut
-    FROM
-    (
-        SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut
-        FROM runs FINAL
-        WHERE origin = '' OR {replays:Bool}
-        %s
-    )
+    SELECT run_id, started FROM runs WHERE origin = '' OR {replays:Bool}
     ORDER BY started DESC, run_id DESC
-    LIMIT {limit:UInt64}
+    LIMIT {rows:UInt64}
+    %s
 )
+GROUP BY run_id
+ORDER BY began DESC, run_id DESC
+"""
+"""Ids alone: a run's beginning and its end say the same of when it began, so that duplicates need not be merged."""
+_NEWEST_BEGINNING_LOST = """
+    UNION ALL
+    SELECT run_id, min(started) FROM crossings
+    WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs)
+    GROUP BY run_id
+"""
+_TALLIES = """
 SELECT
     run_id, name, entry, within, origin, toUnixTimestamp64Nano(started), duration_ns, finished, ending, failed,
     crossed.calls, crossed.model_calls, crossed.input_tokens, crossed.output_tokens,
-    noted.notes, noted.flaws + crossed.cuts + cut + %s
-FROM listed
+    noted.notes, noted.flaws + crossed.cuts + cut + %(lost)s, masked
+FROM
+(
+    SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut, masked
+    FROM %(runs)s
+    WHERE origin = '' OR {replays:Bool}
+    %(beginning_lost)s
+) AS listed
 LEFT JOIN
 (
     SELECT run_id, count() AS calls, countIf(kind = 'model') AS model_calls, sum(input_tokens) AS input_tokens,
            sum(output_tokens) AS output_tokens, countIf(cut) AS cuts
-    FROM crossings FINAL
-    WHERE {all:Bool} OR run_id IN (SELECT run_id FROM listed)
+    FROM %(crossings)s
     GROUP BY run_id
 ) AS crossed USING run_id
 LEFT JOIN
 (
     SELECT run_id, sum(notes) AS notes, sum(flaws) + countIf(cut) AS flaws
-    FROM readings FINAL
-    WHERE {all:Bool} OR run_id IN (SELECT run_id FROM listed)
+    FROM %(readings)s
     GROUP BY run_id
 ) AS noted USING run_id
-%s
+%(damages)s
 ORDER BY started DESC, run_id DESC
 """
+_RUN = "* EXCEPT (payload, attributes), toUInt64OrZero(attributes['agent_replay.masked']) AS masked"
+_EVERY = {
+    "runs": f"(SELECT {_RUN} FROM runs FINAL)",
+    "crossings": "crossings FINAL",
+    "readings": "readings FINAL",
+    "which": "",
+}
+"""Merged in the order of their keys, whatever their number: for all runs."""
+_SOME = {
+    "runs": f"""
+        (SELECT {_RUN} FROM runs WHERE run_id IN %(ids)s
+         ORDER BY run_id, version DESC LIMIT 1 BY run_id)""",
+    "crossings": """
+        (SELECT run_id, argMax((c.kind, c.input_tokens, c.output_tokens, c.cut), c.version) AS kept,
+                kept.1 AS kind, kept.2 AS input_tokens, kept.3 AS output_tokens, kept.4 AS cut
+         FROM crossings AS c WHERE run_id IN %(ids)s GROUP BY run_id, lane, key, ordinal, span_id)""",
+    "readings": """
+        (SELECT run_id, argMax((r.notes, r.flaws, r.cut), r.version) AS kept,
+                kept.1 AS notes, kept.2 AS flaws, kept.3 AS cut
+         FROM readings AS r WHERE run_id IN %(ids)s GROUP BY run_id, span_id)""",
+    "which": "AND run_id IN %(ids)s",
+}
+"""Of a few runs: the filter of a part says which of its granules they are in, and FINAL would look at all between."""
 _BEGINNING_LOST = """
-        UNION ALL
-        SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false
-        FROM crossings
-        WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs)
-        GROUP BY run_id
+    UNION ALL
+    SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false, 0
+    FROM crossings
+    WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs) %s
+    GROUP BY run_id
 """
 _DAMAGES = """
 LEFT JOIN (SELECT run_id, count() AS lost FROM damages FINAL GROUP BY run_id) AS hurt USING run_id
@@ -75,17 +111,39 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
         limit: at most so many; None for all, which are streamed.
         replays: list the runs that are replays too.
     """
-    sql = _TALLIES % ((_BEGINNING_LOST, "hurt.lost", _DAMAGES) if engine.embedded else ("", "0", ""))
-    asked = {"limit": limit if limit is not None else 1 << 62, "all": limit is None, "replays": replays}
-    for row in engine.rows(sql, asked):
+    parts = _EVERY
+    if limit is not None and limit <= literals.MOST:
+        ids = _newest(engine, limit, replays=replays)
+        if not ids:
+            return
+        parts = {name: sql % {"ids": literals.run_ids(ids)} for name, sql in _SOME.items()}
+    parts = {**parts, "lost": "0", "damages": "", "beginning_lost": ""}
+    if engine.embedded:
+        parts |= {"lost": "hurt.lost", "damages": _DAMAGES, "beginning_lost": _BEGINNING_LOST % parts["which"]}
+    for row in islice(engine.rows(_TALLIES % parts, {"replays": replays}), limit):
         yield _tally(row)
+
+
+def _newest(engine: Engine, limit: int, *, replays: bool) -> list[str]:
+    """Ids of the runs that began last. A run has a row or two, and more where it came more than once."""
+    sql = _NEWEST % (_NEWEST_BEGINNING_LOST if engine.embedded else "")
+    rows = 2 * limit
+    while True:
+        ids = [str(row[0]) for row in engine.rows(sql, {"replays": replays, "rows": rows})]
+        if len(ids) >= limit or rows >= _count_rows(engine):
+            return ids[:limit]
+        rows *= 8
+
+
+def _count_rows(engine: Engine) -> int:
+    return next(int(row[0]) for row in engine.rows("SELECT count() FROM runs"))
 
 
 def matching(engine: Engine, prefix: str) -> list[str]:
     """Ids of the runs that begin so, newest first: a run id begins with its trace id."""
     sql = """
-        SELECT run_id FROM runs FINAL WHERE startsWith(run_id, {prefix:String})
-        ORDER BY started DESC, run_id DESC LIMIT {most:UInt64}
+        SELECT run_id FROM runs WHERE startsWith(run_id, {prefix:String})
+        GROUP BY run_id ORDER BY max(started) DESC, run_id DESC LIMIT {most:UInt64}
     """
     found = [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
     if found:
@@ -94,15 +152,18 @@ def matching(engine: Engine, prefix: str) -> list[str]:
     return [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
 
 
-def latest(engine: Engine) -> str | None:
-    """Id of the run that began last and is no replay; None where there is none."""
-    sql = "SELECT run_id FROM runs FINAL WHERE origin = '' ORDER BY started DESC, run_id DESC LIMIT 1"
-    return next((str(row[0]) for row in engine.rows(sql)), None)
+def latest(engine: Engine) -> tuple[int, str] | None:
+    """When the run that is no replay began that began last, in nanoseconds, and its id; None where there is none."""
+    sql = (
+        "SELECT toUnixTimestamp64Nano(started), run_id FROM runs WHERE origin = '' "
+        "ORDER BY started DESC, run_id DESC LIMIT 1"
+    )
+    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql)), None)
 
 
 def count(engine: Engine) -> int:
     """How many runs there are, replays left out."""
-    return next(int(row[0]) for row in engine.rows("SELECT count() FROM runs FINAL WHERE origin = ''"))
+    return next(int(row[0]) for row in engine.rows("SELECT uniqExact(sipHash64(run_id)) FROM runs WHERE origin = ''"))
 
 
 def runs_of_files(engine: Engine, files: list[str]) -> set[str]:
@@ -111,9 +172,23 @@ def runs_of_files(engine: Engine, files: list[str]) -> set[str]:
     return {str(row[0]) for row in engine.rows(sql, {"files": files})}
 
 
+def ended(engine: Engine, run_ids: Iterable[str]) -> set[str]:
+    """Which of these runs have ended."""
+    found: set[str] = set()
+    for batch in literals.batches(run_ids):
+        sql = "SELECT DISTINCT run_id FROM runs WHERE finished AND run_id IN " + literals.run_ids(batch)
+        found |= {str(row[0]) for row in engine.rows(sql)}
+    return found
+
+
+def gone(engine: Engine) -> set[str]:
+    """Ids of the runs that retention has removed."""
+    return {str(row[0]) for row in engine.rows("SELECT DISTINCT run_id FROM expired")}
+
+
 def within(engine: Engine, run_id: str) -> list[str]:
     """Ids of the runs that began in this one."""
-    sql = "SELECT run_id FROM runs FINAL WHERE within = {run:String} ORDER BY started, run_id"
+    sql = "SELECT run_id FROM runs WHERE within = {run:String} GROUP BY run_id ORDER BY min(started), run_id"
     return [str(row[0]) for row in engine.rows(sql, {"run": run_id})]
 
 
@@ -125,23 +200,48 @@ def damages(engine: Engine, run_id: str) -> list[str]:
     return [f"the spool file {file}: {why}" for file, why in engine.rows(sql, {"run": run_id})]
 
 
+_FRAMES = """
+SELECT if(finished, 'run', 'run.start') AS kind, substring(run_id, 34) AS span, parent_span_id AS parent, name,
+       span_kind, toUnixTimestamp64Nano(started) AS began, duration_ns, finished, failed, attributes, payload
+FROM runs FINAL WHERE run_id = {run:String}
+UNION ALL
+SELECT 'contents', digest, '', '', 1, toUnixTimestamp64Nano(seen), 0, false, false,
+       CAST(map(), 'Map(LowCardinality(String), String)'), content
+FROM contents FINAL WHERE run_id = {run:String}
+UNION ALL
+SELECT 'readings', span_id, substring(run_id, 34), '', 1, toUnixTimestamp64Nano(started), 0, false, false,
+       attributes, payload
+FROM readings FINAL WHERE run_id = {run:String}
+UNION ALL
+SELECT if(finished, 'crossing', 'crossing.start'), span_id, parent_span_id, name,
+       span_kind, toUnixTimestamp64Nano(started), duration_ns, finished, failed, attributes, payload
+FROM crossings FINAL WHERE run_id = {run:String}
+"""
+"""One query: what it costs to ask is as much as what it costs to find a small run."""
+
+
 def frames(engine: Engine, run_id: str) -> Iterator[Frame]:
-    """Every frame of a run, each once: the run, contents before what refers to them, readings, crossings."""
-    asked = {"run": run_id}
-    rows = engine.rows(
-        "SELECT run_id, parent_span_id, name, span_kind, toUnixTimestamp64Nano(started), duration_ns, finished, "
-        "failed, attributes, payload FROM runs FINAL WHERE run_id = {run:String}",
-        asked,
-        raw=True,
-    )
-    for _, parent, name, span_kind, started, lasted, finished, failed, attributes, payload in rows:
+    """Every frame of a run, each once, in no order."""
+    doubtful: dict[str, Frame] = {}
+    whole: set[str] = set()
+    for row in engine.rows(_FRAMES, {"run": run_id}, raw=True):
+        kind, span, parent, name, span_kind, began, lasted, finished, failed, attributes, payload = row
+        if kind == b"contents":
+            digest = _text(span)
+            piece = _piece(run_id, digest, began, payload)
+            if digest_of(payload) != digest:  # cut on its way, or forged; the whole one may stand beside it
+                doubtful[digest] = piece
+                continue
+            whole.add(digest)
+            yield piece
+            continue
         yield frame_of(
-            FrameKind.RUN if finished else FrameKind.RUN_START,
+            FrameKind(_text(kind)),
             run_id,
-            run_id[33:],
+            _text(span),
             parent_span_id=_text(parent),
             name=_text(name),
-            started_ns=started,
+            started_ns=began,
             duration_ns=lasted,
             finished=bool(finished),
             failed=bool(failed),
@@ -149,61 +249,13 @@ def frames(engine: Engine, run_id: str) -> Iterator[Frame]:
             attributes=_texts(attributes),
             payload=payload,
         )
-    yield from _contents(engine, run_id)
-    rows = engine.rows(
-        "SELECT span_id, toUnixTimestamp64Nano(started), attributes, payload FROM readings FINAL "
-        "WHERE run_id = {run:String} ORDER BY started, span_id",
-        asked,
-        raw=True,
-    )
-    for span_id, started, attributes, payload in rows:
-        yield frame_of(
-            FrameKind.READINGS,
-            run_id,
-            _text(span_id),
-            parent_span_id=run_id[33:],
-            started_ns=started,
-            attributes=_texts(attributes),
-            payload=payload,
-        )
-    yield from _crossings(engine, run_id)
+    yield from (piece for digest, piece in doubtful.items() if digest not in whole)
 
 
-def _crossings(engine: Engine, run_id: str) -> Iterator[Frame]:
-    rows = engine.rows(
-        "SELECT span_id, parent_span_id, name, span_kind, toUnixTimestamp64Nano(started), duration_ns, finished, "
-        "failed, attributes, payload FROM crossings FINAL WHERE run_id = {run:String}",
-        {"run": run_id},
-        raw=True,
-    )
-    for span_id, parent, name, span_kind, started, lasted, finished, failed, attributes, payload in rows:
-        yield frame_of(
-            FrameKind.CROSSING if finished else FrameKind.CROSSING_START,
-            run_id,
-            _text(span_id),
-            parent_span_id=_text(parent),
-            name=_text(name),
-            started_ns=started,
-            duration_ns=lasted,
-            finished=bool(finished),
-            failed=bool(failed),
-            span_kind=span_kind,
-            attributes=_texts(attributes),
-            payload=payload,
-        )
-
-
-def _contents(engine: Engine, run_id: str) -> Iterator[Frame]:
-    rows = engine.rows(
-        "SELECT digest, toUnixTimestamp64Nano(seen), content FROM contents FINAL WHERE run_id = {run:String}",
-        {"run": run_id},
-        raw=True,
-    )
-    for digest, seen, content in rows:
-        key, value = content_attribute(_text(digest), content)
-        attributes = {names.SCHEMA: str(names.SCHEMA_VERSION), names.RUN_SPAN: run_id[33:], key: value}
-        span_id = _text(digest)[:16]
-        yield frame_of(FrameKind.CONTENTS, run_id, span_id, started_ns=seen, attributes=attributes)
+def _piece(run_id: str, digest: str, seen: int, content: bytes) -> Frame:
+    key, value = content_attribute(digest, content)
+    attributes = {names.SCHEMA: str(names.SCHEMA_VERSION), names.RUN_SPAN: run_id[33:], key: value}
+    return frame_of(FrameKind.CONTENTS, run_id, digest[:16], started_ns=seen, attributes=attributes)
 
 
 def _tally(row: Sequence[Any]) -> RunTally:
@@ -224,6 +276,7 @@ def _tally(row: Sequence[Any]) -> RunTally:
         output_tokens=row[13],
         notes=row[14],
         flaws=row[15],
+        masked=row[16],
     )
 
 

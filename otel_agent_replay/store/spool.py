@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from dataclasses import dataclass, field
+from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.errors import StoreError
-from otel_agent_replay.recording.frames import Damage, Frame, Harm, scan
+from otel_agent_replay.recording.frames import Damage, Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.tally import Counter, RunTally, run_id_of
+from otel_agent_replay.recording.windows import WINDOW, scan_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".spool"
 """Ending of the names of spool files."""
-
-WINDOW = 8 << 20
-"""Bytes of a file that are read at a time …"""
-
-LARGEST_FRAME = 512 << 20
-"""… and at most, where a single frame is longer."""
-
-_REASON = re.compile(r"\((.*)\)$")
 
 
 def is_live(path: Path) -> bool:
@@ -83,7 +76,7 @@ class SpoolFile:
                 f"The spool file {self.path} cannot be read ({error.strerror}); see whose file it is."
             ) from error
         try:
-            yield from _scan(descriptor, offset, self.size)
+            yield from scan_windows(partial(_read, descriptor), offset, self.size)
         finally:
             os.close(descriptor)
 
@@ -207,24 +200,6 @@ def _track(frame: Frame, run_id: str, open_runs: set[str], whole: set[str]) -> N
     open_runs.add(run_id)
 
 
-def _scan(descriptor: int, base: int, end: int) -> Iterator[Frame | Damage]:
-    window = WINDOW
-    while base < end:
-        data = _read(descriptor, base, min(window, end - base))
-        if not data:
-            return
-        last = base + len(data) >= end
-        done = 0
-        for item in scan(data):
-            size = item.size if isinstance(item, Frame) else item.length
-            if isinstance(item, Damage) and item.offset + size == len(data) and not last and window < LARGEST_FRAME:
-                break  # perhaps only cut by the window
-            done = item.offset + size
-            yield _moved(item, base)
-        base += done
-        window = WINDOW if done else 4 * window
-
-
 def _read(descriptor: int, base: int, size: int) -> bytes:
     parts = []
     while size > 0 and (part := os.pread(descriptor, size, base)):
@@ -232,18 +207,3 @@ def _read(descriptor: int, base: int, size: int) -> bytes:
         base += len(part)
         size -= len(part)
     return b"".join(parts) if len(parts) != 1 else parts[0]
-
-
-def _moved(item: Frame | Damage, base: int) -> Frame | Damage:
-    """The same, its offset counted from the beginning of the file."""
-    if base == 0:
-        return item
-    offset = item.offset + base
-    if isinstance(item, Frame):
-        item.offset = offset
-        return item
-    if item.harm in (Harm.TORN, Harm.NEWER):
-        return Damage(offset, item.length, item.why, item.harm)
-    reason = _REASON.search(item.why)
-    why = f"{item.length} bytes at {offset} are damaged ({reason[1] if reason else 'no frame begins there'})"
-    return Damage(offset, item.length, why, Harm.DAMAGED)

@@ -11,10 +11,11 @@ from opentelemetry.trace import NonRecordingSpan
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.shield import fault
-from otel_agent_replay.recording import exact, payload
+from otel_agent_replay.recording import exact, masked, payload
 from otel_agent_replay.recording.contents import ContentWriter
 from otel_agent_replay.recording.crossing_bytes import contents_bytes, crossing_bytes
 from otel_agent_replay.recording.frames import encode, readings_frame, run_frame
+from otel_agent_replay.recording.masked import MaskedCrossing
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.values import End, Note, NoteKind
 from otel_agent_replay.telemetry import entropy, forks, live
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
+    from otel_agent_replay.recording.masking import Masker
     from otel_agent_replay.recording.values import (
         Attribute,
         CrossingRecord,
@@ -47,10 +49,11 @@ _thread = threading.local()
 class _Open:
     """A crossing that has not ended: its live span, and the references that its frames have in common."""
 
-    __slots__ = ("refs", "requests", "span")
+    __slots__ = ("mask", "refs", "requests", "span")
 
-    def __init__(self) -> None:
+    def __init__(self, masker: Masker | None) -> None:
         self.span: Span | None = None
+        self.mask = None if masker is None else MaskedCrossing(masker)
         self.refs: dict[str, tuple[bytes, Json]] = {}
         self.requests: dict[int, dict[str, Json]] = {}
         """What is composed of each attempt's request, by its number."""
@@ -63,15 +66,23 @@ class SpoolRecorder:
     content is first referred to until it is on disk. A finaliser or signal handler that comes back here while
     its own thread is at work is put off until that is done.
 
+    Args:
+        writer: appends to the spool.
+        masker: masks all that is written and shown; nothing is masked without one. What a run was begun with
+            (`entry` and `world`) is to be masked already, as it is signed.
+
     Attributes:
         lost: crossings and readings that could not be written.
     """
 
     rank = 1
 
-    def __init__(self, writer: SpoolWriter) -> None:
+    def __init__(self, writer: SpoolWriter, masker: Masker | None = None) -> None:
         self.lost = 0
         self._writer = writer
+        self._masker = masker
+        if masker is not None:
+            masker.note = lambda what: self._note(Note(NoteKind.FAULT, what))
         self._contents = ContentWriter()
         self._tracer = live.LiveTracer()
         self._run: RunRecord | None = None
@@ -91,7 +102,7 @@ class SpoolRecorder:
         self._run = run
         try:
             self._root = self._tracer.start_run(run)
-            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}))
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}, vital=True))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the start of a run", error, self._note)
         return live.entering(self._root) if self._root is not None else None
@@ -99,7 +110,12 @@ class SpoolRecorder:
     def run_ended(self, run: RunRecord) -> None:
         """The run ended. All of it is on disk when this returns, or has been lost and is said to be."""
         try:
-            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, last=True))
+            if self._masker is not None:
+                run.outcome = self._masker.ended(run.outcome)
+            stopped = self._stopped
+            self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, vital=True))
+            if self._stopped and not stopped:  # there was no room for the readings before it
+                self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN)), {}, vital=True))
             self._writer.drain()
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the end of a run", error, self._note)
@@ -119,7 +135,10 @@ class SpoolRecorder:
         span = None
         try:
             crossing.parent_span_id = parent.span_id if parent is not None else self._required_run().span_id
-            kept = _Open()
+            kept = _Open(self._masker)
+            if self._masker is not None:
+                crossing.name = self._masker.text(crossing.name)
+                crossing.attributes = self._masker.attributes(crossing.attributes) or crossing.attributes
             if crossing.kind in live.LIVE_KINDS:
                 span = kept.span = self._tracer.start(crossing)
                 if span is None:
@@ -136,7 +155,7 @@ class SpoolRecorder:
     def asked(self, crossing: CrossingRecord) -> None:
         """A wire crossing sends an attempt: writes all that is known of the crossing, before a byte leaves."""
         try:
-            kept = self._open.get(crossing.span_id) or _Open()
+            kept = self._open.get(crossing.span_id) or _Open(self._masker)
             self._locked(lambda: self._crossing(crossing, kept, whole=False))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing a request", error, self._note)
@@ -144,6 +163,8 @@ class SpoolRecorder:
     def described(self, crossing: CrossingRecord, attributes: Mapping[str, Attribute]) -> None:
         """Semantic attributes, for the live span and for the record."""
         try:
+            if self._masker is not None:
+                attributes = self._masker.attributes(attributes) or attributes
             crossing.attributes.update(attributes)
             kept = self._open.get(crossing.span_id)
             if kept is not None and kept.span is not None:
@@ -153,7 +174,7 @@ class SpoolRecorder:
 
     def finished(self, crossing: CrossingRecord) -> None:
         """A crossing ended: writes all of it, and ends its live span."""
-        kept = self._open.pop(crossing.span_id, None) or _Open()
+        kept = self._open.pop(crossing.span_id, None) or _Open(self._masker)
         error_type = ""
         try:
             if not crossing.span_id:  # its beginning could not be written
@@ -167,6 +188,10 @@ class SpoolRecorder:
 
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call; written with the next frame of any kind."""
+        if self._stopped:
+            self.lost += len(readings)
+            self._waiting.append(([], [], notes))
+            return
         self._waiting.append((readings, order, notes))
         self._waiting_count += sum(len(reading.values) for reading in readings) + len(order) + len(notes)
         if self._waiting_count >= PACKED_AT:
@@ -235,7 +260,8 @@ class SpoolRecorder:
             return ref
 
         try:
-            data = _json(payload.compose(record, refer, kept.requests))
+            mask = None if kept.mask is None else kept.mask.of(f"{lane}\0{key}")
+            data = _json(payload.compose(record, refer, kept.requests, mask))
             self._append(crossing_bytes(self._required_run(), record, data, whole=whole), pieces)
         except BaseException:
             kept.requests.clear()
@@ -243,12 +269,14 @@ class SpoolRecorder:
             self._contents.reset()
             raise
 
-    def _append(self, frame: list[bytes], pieces: Mapping[str, bytes], *, last: bool = False) -> None:
+    def _append(self, frame: list[bytes], pieces: Mapping[str, bytes], *, vital: bool = False) -> None:
         """Write contents, then whatever waits, then the frame (its bytes; none for none), all in one append."""
-        if self._stopped and not last:
+        if self._stopped and not vital:
             self.lost += 1
             self._waiting.append(([], [], self._take()[2]))
             return
+        if self._stopped:  # of what waits only what is said of the run has room beside its end
+            self._waiting.append(([], [], self._take()[2]))
         if pieces or self._waiting:
             run, now = self._required_run(), real.time_ns()
             frame = [*self._drained(now), *frame]
@@ -258,7 +286,7 @@ class SpoolRecorder:
                 return
             frame = [*contents_bytes(run, pieces, now), *frame]
         if frame:
-            self._writer.write(frame, self._failed)
+            self._writer.write(frame, self._failed, vital=vital)
 
     def _take(self) -> tuple[list[ReadingRecord], list[OrderEvent], list[Note]]:
         """All that waits, which no longer does."""
@@ -280,6 +308,9 @@ class SpoolRecorder:
             return []
         run, span_id = self._required_run(), entropy.span_id()
         try:
+            if self._masker is not None:
+                readings = masked.readings(readings, self._masker)
+                notes = [masked.note(found, self._masker) for found in notes]
             return encode(readings_frame(run, readings, order, notes, span_id=span_id, now_ns=now))
         except Exception as error:  # noqa: BLE001 (a crossing is not lost with the readings before it)
             fault("writing readings", error, self._note)
@@ -290,7 +321,9 @@ class SpoolRecorder:
         self.lost += 1
         if not self._stopped:
             self._stopped = True
-            self._note(Note(NoteKind.FAULT, "frames could not be written to the spool", str(self._writer.directory)))
+            why = f" ({self._writer.why})" if self._writer.why else ""
+            what = f"frames could not be written to the spool{why}"
+            self._note(Note(NoteKind.FAULT, what, str(self._writer.directory)))
 
     def _note(self, note: Note) -> None:
         self._waiting.append(([], [], [note]))

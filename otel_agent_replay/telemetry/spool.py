@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 from otel_agent_replay.boundary import real
 from otel_agent_replay.telemetry import entropy, forks
 from otel_agent_replay.telemetry.behind import WriteBehind
+from otel_agent_replay.telemetry.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from otel_agent_replay.telemetry.shipping.custody import Custody
 
 SUFFIX = ".spool"
 
@@ -43,16 +46,25 @@ class SpoolWriter:
     Args:
         directory: where spool files lie; made, for this user only, where it is missing.
         fault: told once, in one sentence, when something keeps frames from being written.
+        limit: bytes that the directory may hold; 0 for any number.
+        custody: told of each file and each write, so that they are shipped.
 
     Attributes:
         lost: how many writes were lost.
+        why: the reason of the last loss; empty for none.
     """
 
     rank = 2
 
-    def __init__(self, directory: Path, fault: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, fault: Callable[[str], None], *, limit: int = 0, custody: Custody | None = None
+    ) -> None:
         self.directory = directory
         self.lost = 0
+        self.why = ""
+        self._room = Room(directory, limit)
+        self._custody = custody
+        self._size = 0
         self._fault = fault
         self._path: Path | None = None
         self._descriptor = -1
@@ -63,7 +75,7 @@ class SpoolWriter:
         self._lock = threading.RLock()  # a finaliser or a signal handler may come back here
         self._held = False
         self._writing = False
-        self._deferred: deque[Sequence[bytes]] = deque()
+        self._deferred: deque[tuple[Sequence[bytes], bool]] = deque()
         self._behind = WriteBehind(self._write)
         forks.watch(self)
 
@@ -72,11 +84,14 @@ class SpoolWriter:
         """The file of this process; None before the first write."""
         return self._path
 
-    def write(self, parts: Sequence[bytes], failed: Callable[[], None]) -> None:
-        """Append, all or nothing. `failed` is called, maybe later and from another thread, where it could not be."""
+    def write(self, parts: Sequence[bytes], failed: Callable[[], None], *, vital: bool = False) -> None:
+        """Append, all or nothing. `failed` is called, maybe later and from another thread, where it could not be.
+
+        What is vital is written though the spool has reached its limit.
+        """
         if self._behind.busy and self._behind.add(lambda: parts, sum(map(len, parts)), failed):
             return
-        if not self._write(parts):
+        if not self._write(parts, vital=vital):
             failed()
 
     def write_behind(self, make: Callable[[], Sequence[bytes]], size: int, failed: Callable[[], None]) -> None:
@@ -91,7 +106,7 @@ class SpoolWriter:
         """Wait until what was written behind is on disk."""
         self._behind.drain(2 * PATIENCE)
 
-    def _write(self, parts: Sequence[bytes]) -> bool:
+    def _write(self, parts: Sequence[bytes], *, vital: bool = False) -> bool:
         """False where the parts could not be written."""
         if not self._lock.acquire(timeout=PATIENCE):
             self.lost += 1
@@ -99,13 +114,16 @@ class SpoolWriter:
         error: OSError | None = None
         try:
             if self._writing:  # this thread was interrupted while it writes: after that
-                self._deferred.append(parts)
+                self._deferred.append((parts, vital))
                 return True
             self._writing = True
             try:
-                error = self._append(parts)
+                error = self._append(parts, vital=vital)
                 while self._deferred:
-                    error = self._append(self._deferred.popleft()) or error
+                    later, needed = self._deferred.popleft()
+                    error = self._append(later, vital=needed) or error
+                if self._custody is not None:
+                    self._custody.wrote()
             finally:
                 self._writing = False
         finally:
@@ -141,13 +159,16 @@ class SpoolWriter:
         self._leave()
         self._pid = real.getpid()
 
-    def _append(self, parts: Sequence[bytes]) -> OSError | None:
+    def _append(self, parts: Sequence[bytes], *, vital: bool) -> OSError | None:
         """What went wrong, None for nothing."""
         done = 0
         try:
-            if not self._ours():
-                self._begin()
             size = sum(map(len, parts))
+            if not self._room.take(size, vital=vital):
+                raise _FullError(errno.EDQUOT, f"the spool has reached its limit of {self._room.limit:,} bytes")
+            if not self._ours() or (self._size and self._custody and 0 < self._custody.file_bytes <= self._size):
+                self._begin()
+            self._size += size
             rest = parts
             while True:
                 done += _writev(self._descriptor, rest[:MOST_PARTS] if len(rest) > MOST_PARTS else rest)
@@ -188,10 +209,13 @@ class SpoolWriter:
         """Make the file of this process. It gets its name once it is locked, so nobody takes it for a dead one's."""
         if self._unusable:
             raise _UnusableError
+        self._leave()
         name = f"{real.time_ns():019d}-{self._pid}-{entropy.span_id() & 0xFFFFFFFF:08x}{SUFFIX}"
         draft, path = self.directory / f".{name}.new", self.directory / name
         try:
             _make(self.directory)
+            if self._custody is not None:
+                self._custody.begins(name)
             descriptor = _open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with suppress(OSError):  # some network file systems know no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,6 +225,7 @@ class SpoolWriter:
             raise
         status = _fstat(descriptor)
         self._path, self._descriptor, self._identity = path, descriptor, (status.st_dev, status.st_ino)
+        self._size = 0
 
     def _leave(self) -> None:
         """Let go of the file, and of no other that has its number by now."""
@@ -214,8 +239,14 @@ class SpoolWriter:
     def _tell(self, error: OSError) -> None:
         if isinstance(error, _UnusableError) or error.errno in self._told:
             return
+        self.why = error.strerror or str(error)
         self._told.add(error.errno)
-        if self._unusable:
+        if isinstance(error, _FullError):
+            self._fault(
+                f"recording stopped: {error.strerror}; make room in {self.directory}, or raise "
+                "OTEL_AGENT_REPLAY_SPOOL_LIMIT"
+            )
+        elif self._unusable:
             self._fault(
                 f"nothing is recorded: {self.directory} cannot be written ({error.strerror}); "
                 "set OTEL_AGENT_REPLAY_HOME to a directory that can"
@@ -223,6 +254,10 @@ class SpoolWriter:
         else:
             where = self._path or self.directory
             self._fault(f"recording stopped: {where} takes no more ({error.strerror}); make room and run again")
+
+
+class _FullError(OSError):
+    """The spool has reached its limit."""
 
 
 class _UnusableError(OSError):

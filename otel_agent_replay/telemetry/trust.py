@@ -25,16 +25,16 @@ _KEY_BYTES = 32
 
 def sign(home: Path, run_id: str, argv: Sequence[str], cwd: str) -> str:
     """The signature of a run's command and directory: 64 hex digits; empty where no key can be made."""
-    key = _key(home, make=True)
-    return "" if key is None else hmac.digest(key, _message(run_id, argv, cwd), "sha256").hex()
+    own = key(home)
+    return "" if own is None else hmac.digest(own, _message(run_id, argv, cwd), "sha256").hex()
 
 
 def verify(home: Path, run_id: str, argv: Sequence[str], cwd: str, signature: str) -> bool:
     """Whether `sign` gave this signature for the same run with this user's key."""
-    key = _key(home, make=False)
-    if key is None or not signature:
+    own = key(home, make=False)
+    if own is None or not signature:
         return False
-    expected = hmac.digest(key, _message(run_id, argv, cwd), "sha256").hex()
+    expected = hmac.digest(own, _message(run_id, argv, cwd), "sha256").hex()
     return hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace"))
 
 
@@ -53,13 +53,13 @@ def _is_native(text: str) -> bool:
     return True
 
 
-def _key(home: Path, *, make: bool) -> bytes | None:
-    """The key; None where there is none, or where others could have read it or put it there."""
-    path = home / KEY_FILE
+def key(home: Path, name: str = KEY_FILE, *, make: bool = True) -> bytes | None:
+    """The key of this name; None where there is none, or where others could have read it or put it there."""
+    path = home / name
     for _ in range(2):
-        key = _read(path)
-        if key is not None or not make:
-            return key
+        found = _read(path)
+        if found is not None or not make:
+            return found
         _make(home, path)
     return None
 
@@ -73,17 +73,17 @@ def _read(path: Path) -> bytes | None:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return None
-        key = os.read(descriptor, _KEY_BYTES)
+        found = os.read(descriptor, _KEY_BYTES)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    return key if len(key) == _KEY_BYTES else None
+    return found if len(found) == _KEY_BYTES else None
 
 
 def _make(home: Path, path: Path) -> None:
     """Make the key, whole from the first moment that it has its name; whoever is first wins."""
-    draft = home / f".{KEY_FILE}.{real.getpid()}.{real.urandom(6).hex()}"
+    draft = home / f".{path.name}.{real.getpid()}.{real.urandom(6).hex()}"
     with suppress(OSError):
         home.mkdir(0o700, parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -69,6 +69,80 @@ def test_waiting_takes_no_time() -> None:
     assert replayed == recorded == ["timeout", "wait_for", "fired", False, "empty"]
 
 
+class SlowQueue(queue.Queue[Any]):
+    """Takes its time to see whether anything is in it, as on a machine that does other things meanwhile."""
+
+    pause = 0.0
+
+    def _qsize(self) -> int:
+        real.sleep(self.pause)
+        return super()._qsize()
+
+
+@pytest.mark.parametrize(("recorded_pause", "replayed_pause"), [(0.0, 0.06), (0.06, 0.0), (0.06, 0.06)])
+def test_a_timeout_of_a_thread_has_passed_where_it_had(recorded_pause: float, replayed_pause: float) -> None:
+    """Whether it has is seen by the clock before anybody waits: a reading like any other."""
+
+    def program(pause: float) -> list[Any]:
+        seen: list[Any] = []
+        answers = SlowQueue()
+        answers.pause = pause
+        worker = threading.Thread(target=lambda: answers.put(tool("call", longest=0.001)))
+        worker.start()
+        try:
+            seen.append(answers.get(timeout=0.05))
+        except queue.Empty:
+            seen.append("empty")
+        seen.append(tool("next"))
+        worker.join()
+        try:
+            seen.append(answers.get(timeout=0.05))
+        except queue.Empty:
+            seen.append("empty")
+        return seen
+
+    recorded, session = record(lambda: program(recorded_pause))
+    replayed, replayer = replay(lambda: program(replayed_pause), session)
+    assert replayed == recorded
+    assert (replayer.order.skipped, replayer.new) == ([], [])
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_work_between_two_results_takes_of_the_timeout_what_it_took(late: bool) -> None:
+    """Replayed, it takes no time at all."""
+
+    def program(pause: float) -> list[Any]:
+        seen: list[Any] = []
+        with cf.ThreadPoolExecutor(2) as pool:
+            try:
+                for future in cf.as_completed([pool.submit(tool, "call") for _ in range(3)], timeout=0.2):
+                    seen.append(future.result())
+                    real.sleep(pause)
+            except TimeoutError:
+                seen.append("late")
+        return seen
+
+    recorded, session = record(lambda: program(0.3 if late else 0.0))
+    assert not late or "late" in recorded
+    replayed, _ = replay(lambda: program(0.0 if late else 0.3), session)
+    assert replayed == recorded
+
+
+def test_an_unknown_timeout_of_a_thread_passes_at_once() -> None:
+    def program(rounds: int) -> int:
+        empty = 0
+        for _ in range(rounds):
+            try:
+                queue.Queue().get(timeout=3600)
+            except queue.Empty:
+                empty += 1
+        return empty
+
+    _, session = record(lambda: program(0))
+    value, _ = replay(lambda: program(20), session)
+    assert value == 20
+
+
 def test_a_loop_that_counts_down_to_a_deadline_comes_to_its_end() -> None:
     """The clock of the loop is ahead by every sleep that took no time."""
 

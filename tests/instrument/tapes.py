@@ -11,6 +11,7 @@ import itertools
 import socket
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary.lanes import LANE, Lane
@@ -18,6 +19,9 @@ from otel_agent_replay.boundary.order import Gate, ReplayGate
 from otel_agent_replay.boundary.session import Answer, Call
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
+from otel_agent_replay.recording.mask_rules import Rules
+from otel_agent_replay.recording.masked import MaskedCrossing
+from otel_agent_replay.recording.masking import Masker
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Note, Raised, Recording, RunRecord
 from otel_agent_replay.replay.answer import ReplaySession
 from otel_agent_replay.replay.record import RecordSession
@@ -116,6 +120,12 @@ class MemoryCrossing:
 
     def past_end(self) -> DivergenceError:
         return self.diverged("read past the end")
+
+
+def written(record: CrossingRecord) -> CrossingRecord:
+    """A record with what it is written with: its attempts masked."""
+    attempts = MaskedCrossing(Masker(Rules(), b"k" * 32)).of("lane").attempts(record.attempts)
+    return replace(record, attempts=attempts)
 
 
 def same_request(recorded: Any, asked: Any) -> bool:

@@ -77,3 +77,26 @@ print(made, made[0].time_low, model.chat.completions.create(model="m1", messages
     replayed = model_bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
     assert replayed.report["new_readings"] == []
+
+
+OWN_CLOCK = """
+import asyncio, time
+
+class Ahead(asyncio.SelectorEventLoop):
+    def time(self):
+        return time.clock_gettime(time.CLOCK_MONOTONIC) + 1e6
+
+async def main():
+    before = time.monotonic()
+    await asyncio.sleep(0.01)
+    after = time.monotonic()
+    print(after - before < 100{})
+
+asyncio.Runner(loop_factory=Ahead).run(main())
+"""
+
+
+def test_timers_of_a_loop_with_a_clock_of_its_own_move_no_other_clock(model_bench) -> None:
+    model_bench.record(OWN_CLOCK.format(""))
+    replayed = model_bench.replay_changed(OWN_CLOCK.format(", time.monotonic() - before < 100"))
+    assert replayed.out == "True True\n"

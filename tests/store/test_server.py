@@ -45,7 +45,15 @@ def test_a_server_is_read_as_the_embedded_store_is(home, server):
         with pytest.raises(StoreError, match=r"run `agent-replay schema apply`"):
             schema.require(engine)
         applied = schema.apply(engine)
-        assert [each.name for each in applied] == ["landing", "spans", "crossings", "contents", "runs", "readings"]
+        assert [each.name for each in applied] == [
+            "landing",
+            "spans",
+            "crossings",
+            "contents",
+            "runs",
+            "readings",
+            "retention",
+        ]
         schema.require(engine)
     recorder = home.recorder()
     run = recorder.start("shipped.py")

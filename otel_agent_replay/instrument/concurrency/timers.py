@@ -15,14 +15,13 @@ import heapq
 import sys
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary.callers import DISPATCH, LIBRARY, frames, kind_of
+from otel_agent_replay.boundary.callers import timeout_reader
 from otel_agent_replay.boundary.completions import TimerHandle, TimerTurn
 from otel_agent_replay.boundary.lanes import strand
-from otel_agent_replay.boundary.order import LOOP_TIME, TIMER, Delivery, monotonic, ordering
+from otel_agent_replay.boundary.order import LOOP_TIME, TIMER, Delivery, ordering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.instrument.concurrency.patching import Patches
@@ -50,22 +49,11 @@ def _time(original: Callable[..., float]) -> Callable[..., float]:
         frame = sys._getframe(1)
         if frame.f_code.co_name == _TURN:
             return original(self)
-        now = lane.session.read(lane, LOOP_TIME, _reader(frame), lambda: original(self))
+        now = lane.session.read(lane, LOOP_TIME, timeout_reader(frame), lambda: original(self))
         gate.told = now
         return now
 
     return time
-
-
-def _reader(frame: FrameType) -> FrameType:
-    """The code that a reading belongs to: the nearest that is not the loop's; where there is none, who reads."""
-    for outer in frames(frame):
-        kind = kind_of(outer)
-        if kind <= LIBRARY:
-            return outer
-        if kind == DISPATCH:
-            break
-    return frame
 
 
 def _call_at(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +80,7 @@ def _timer(
     turn = TimerTurn(gate, lane, TIMER, ordinal, gate.place(lane, TIMER, ordinal), when)
     turn.pause = callback is _WAKE_SLEEPER
     if gate.told:  # else the loop has a clock of its own making, and nothing can be said
-        turn.due = monotonic() + max(0.0, when - gate.told)
+        turn.due = gate.now() + max(0.0, when - gate.told)
     turn.watch = gate.meet(loop)
     handle = TimerHandle(turn, callback, args, loop, context)
     if handle._source_traceback:  # type: ignore[attr-defined]

@@ -71,7 +71,7 @@ def begin(gate: Delivery, lane: Lane, timeout: float | None) -> WaitTurn:
         return WaitTurn(gate, lane, TIMEOUT, -1, NEVER)
     ordinal = lane.ordinal(TIMEOUT)
     turn = WaitTurn(gate, lane, TIMEOUT, ordinal, gate.place(lane, TIMEOUT, ordinal))
-    turn.due = monotonic() + timeout
+    turn.due = gate.now() + timeout
     if gate.holds:
         turn.party = gate.here(lane)
     gate.expect(turn)

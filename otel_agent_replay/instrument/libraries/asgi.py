@@ -9,7 +9,7 @@ from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import current
 from otel_agent_replay.boundary.session import Call, cross, run_async, settle
 from otel_agent_replay.instrument._patch import Function, Library, Target
-from otel_agent_replay.instrument.serving import SERVING, Response, caller, locate, masked
+from otel_agent_replay.instrument.serving import SERVING, Response, caller, locate
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import Json, Kind
 
@@ -56,7 +56,7 @@ async def serve(
         "application": locate(application) if place is None else place,
         "scope": {
             **{name: codec.encode(scope[name], strict=False) for name in _KEPT if name in scope},
-            "headers": [[name, masked(name, value)] for name, value in headers],
+            "headers": [[name, value] for name, value in headers],
         },
     }
     parent = caller(next((value for name, value in headers if name == "traceparent"), None))

@@ -10,7 +10,7 @@ from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import current
 from otel_agent_replay.boundary.session import Call, cross, run, settle
 from otel_agent_replay.instrument._patch import Function, Library, Target
-from otel_agent_replay.instrument.serving import MASKED, SERVING, Response, caller, locate
+from otel_agent_replay.instrument.serving import SERVING, Response, caller, locate
 from otel_agent_replay.recording.values import Json, Kind
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ Application: TypeAlias = "Callable[[Environ, Callable[..., Any]], Iterable[bytes
 
 READ = "http:request.read"
 """Key of the crossing by which a request's body comes in."""
-
-_CREDENTIALS = ("HTTP_AUTHORIZATION", "HTTP_PROXY_AUTHORIZATION", "HTTP_COOKIE", "HTTP_X_API_KEY", "HTTP_API_KEY")
 
 
 class Input:
@@ -66,7 +64,7 @@ def serve(
         "kind": "wsgi",
         "application": locate(application) if place is None else place,
         "environ": {
-            name: MASKED if name in _CREDENTIALS else value
+            name: value
             for name, value in environ.items()
             if (isinstance(value, str) and (name.isupper() or name == "wsgi.url_scheme") and name in _REQUEST)
             or name.startswith("HTTP_")

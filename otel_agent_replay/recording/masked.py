@@ -1,0 +1,72 @@
+"""What is written of a run's records, masked; whatever does not change between two frames is looked at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_agent_replay.recording.masking import Masker
+    from otel_agent_replay.recording.values import Attempt, Note, ReadingRecord, WireRequest
+
+
+class MaskedCrossing:
+    """What `payload.compose` is given of one crossing."""
+
+    __slots__ = ("_attempts", "_masker", "_stream", "_values")
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+        self._stream = ""
+        self._values: dict[str, tuple[str, str]] = {}
+        self._attempts: list[_MaskedAttempt] = []
+
+    def of(self, stream: str) -> MaskedCrossing:
+        """Say which conversation the crossing belongs to."""
+        self._stream = stream
+        return self
+
+    def value(self, slot: str, text: str) -> str:
+        """The JSON of an input, outcome or items; the same object where nothing is masked."""
+        known = self._values.get(slot)
+        if known is not None and known[0] == text:
+            return known[1] if known[1] != text else text
+        made = self._masker.value_text(text)
+        self._values[slot] = (text, made)
+        return made
+
+    def attempts(self, attempts: list[Attempt]) -> list[Attempt]:
+        """The attempts so far."""
+        for attempt in attempts[len(self._attempts) :]:
+            self._attempts.append(_MaskedAttempt(self._masker.request(attempt.request, self._stream)))
+        return [known.made(attempt, self._masker) for known, attempt in zip(self._attempts, attempts, strict=True)]
+
+
+class _MaskedAttempt:
+    __slots__ = ("_made", "_of", "_request")
+
+    def __init__(self, request: WireRequest) -> None:
+        self._request = request
+        self._of: tuple[object, ...] = ()
+        self._made: Attempt | None = None
+
+    def made(self, attempt: Attempt, masker: Masker) -> Attempt:
+        now = (attempt.head, len(attempt.chunks), attempt.end, attempt.error is None, len(attempt.seqs))
+        if self._made is None or self._of != now:
+            self._of, self._made = now, masker.attempt(attempt, self._request)
+        return self._made
+
+
+def readings(found: list[ReadingRecord], masker: Masker) -> list[ReadingRecord]:
+    """Readings; most are numbers, which are left alone."""
+    for reading in found:
+        kinds = set(map(type, reading.values))
+        if str in kinds or dict in kinds or list in kinds:
+            reading.values = [masker.value(value) for value in reading.values]
+    return found
+
+
+def note(found: Note, masker: Masker) -> Note:
+    """A line of the capture manifest."""
+    what, where = masker.text(found.what), masker.text(found.where)
+    return found if (what, where) == (found.what, found.where) else replace(found, what=what, where=where)

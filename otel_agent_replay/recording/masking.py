@@ -1,0 +1,502 @@
+"""Masking: credentials, and what else a user names, become tokens before anything is written.
+
+Equal values become equal tokens, under a key that stays where the recording was made, so a recording tells which
+values were equal and nothing else of them. `variables` says how tokens look and how a replay compares them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from otel_agent_replay.recording import mask_stream
+from otel_agent_replay.recording.exact import dumps, loads
+from otel_agent_replay.recording.mask_find import Finder, Span, replaced
+from otel_agent_replay.recording.mask_rules import is_header, plain_name, suspicious
+from otel_agent_replay.recording.values import Attempt, WireHead, WireRequest
+from otel_agent_replay.recording.variables import ANYTHING, HEX, token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.recording.mask_rules import Rules
+    from otel_agent_replay.recording.values import Headers, Json, RunRecord
+
+T = TypeVar("T")
+
+HELD = 64 << 20
+"""Bytes of earlier bodies that are held, so that only what is new in the next ones is looked at …"""
+
+WORTH_HOLDING = 2048
+"""… where they are no shorter than this."""
+
+MOST_KNOWN = 2000
+"""Headers, URLs and values that are remembered."""
+
+FAULT = "fault"
+"""Kind of a value that is masked whole because looking into it failed."""
+
+UNREADABLE = "unreadable"
+"""Kind of a body that is masked whole because its content coding cannot be undone here."""
+
+_CUT = b'},{"'
+"""Ends a member of a list of objects; a JSON string cannot hold it."""
+
+
+class _Last:
+    """The last body of a stream, and what was found in it, in bytes."""
+
+    __slots__ = ("body", "spans")
+
+    def __init__(self, body: bytes, spans: list[Span]) -> None:
+        self.body = body
+        self.spans = spans
+
+
+class Masker:
+    """Masks what one run writes. Never raises: what cannot be looked into is masked whole, and `note` is told.
+
+    Not thread-safe where bodies are given a stream; everything else is.
+
+    Attributes:
+        found: kind by digest, of everything that was masked: what found a value first names it in all of a run.
+    """
+
+    def __init__(self, rules: Rules, key: bytes, note: Callable[[str], None] = lambda _: None) -> None:
+        self.rules = rules
+        self.found: dict[str, str] = {}
+        self.note = note
+        self._key = key
+        self._tokens: dict[str, str] = {}
+        self._headers: dict[tuple[str, str], tuple[str, str]] = {}
+        self._urls: dict[str, str] = {}
+        self._last: OrderedDict[str, _Last] = OrderedDict()
+        self._held = 0
+        self._finder = Finder(rules, self.token, self._hook_failed)
+
+    def another(self) -> Masker:
+        """The same rules and key, for another run."""
+        return Masker(self.rules, self._key)
+
+    def counts(self) -> dict[str, int]:
+        """How many different values were masked, by kind, the most first."""
+        return dict(Counter(self.found.values()).most_common())
+
+    def token(self, value: str, kind: str) -> str:
+        """The token of a value, the same each time; counted once."""
+        known = self._tokens.get(value)
+        if known is None:
+            digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()[:HEX]
+            kind = self.found.setdefault(digest, kind)
+            known = token(kind, digest)
+            if len(self._tokens) >= MOST_KNOWN:
+                self._tokens.clear()
+            self._tokens[value] = known
+        return known
+
+    # -- texts and values ----------------------------------------------------------------------------------
+
+    def text(self, text: str) -> str:
+        """Any text: a message, a name, a log line."""
+        return self._shielded(text, self._text)
+
+    def value(self, value: Json) -> Json:
+        """A value as the codec wrote it; the same object where nothing is masked."""
+        return self._shielded(value, self._value)
+
+    def attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Attributes of a span, each by its name and by what it holds; None where nothing is masked."""
+        changed = {name: made for name, held in attributes.items() if (made := self.attribute(name, held)) is not held}
+        return {**attributes, **changed} if changed else None
+
+    def attribute(self, name: str, held: Any) -> Any:
+        """One attribute, or the body of a log record; the same object where nothing is masked."""
+        if isinstance(held, str):
+            return self._shielded(held, lambda text: self._named(name, text))
+        if isinstance(held, bytes):
+            return self.body(held)
+        if isinstance(held, Mapping):
+            return self.attributes(held) or held
+        if isinstance(held, Sequence) and held:
+            made = [self.attribute(name, one) for one in held]
+            same = all(one is other for one, other in zip(made, held, strict=True))
+            return held if same else type(held)(made) if isinstance(held, list | tuple) else tuple(made)
+        if isinstance(held, int | float) and not isinstance(held, bool) and self.rules.keys:
+            last = plain_name(name.rpartition(".")[2])
+            return self.token(str(held), last) if last in self.rules.keys else held
+        return held
+
+    def argv(self, words: list[Json]) -> list[Json]:
+        """The words of a command: an option whose name says so is a credential, as is what follows it."""
+        made: list[Json] = []
+        before = ""
+        for word in words:
+            if not isinstance(word, str):
+                made.append(word)
+                continue
+            option, equals, held = word.partition("=") if word.startswith("-") else ("", "", word)
+            name = plain_name((option or before).lstrip("-"))
+            if (
+                held
+                and name
+                and (equals or before)
+                and (name in self.rules.keys or (self.rules.defaults and is_header(name)))
+            ):
+                made.append(f"{option}{equals}" + self._shielded(held, lambda text: self._by_name(text, name)))  # noqa: B023
+            else:
+                made.append(self.text(word))
+            before = word if word.startswith("-") and not equals else ""
+        return made
+
+    def begun(self, run: RunRecord) -> None:
+        """What a run begins with: its name, its entry and its world, in place."""
+        run.name = self.text(run.name)
+        run.entry, run.world = self._begun(run.entry), self._begun(run.world)
+
+    def _begun(self, found: dict[str, Json]) -> dict[str, Json]:
+        made = self.value({name: held for name, held in found.items() if name != "argv"})
+        if not isinstance(made, dict):
+            made = {"masked_whole": made}
+        argv = found.get("argv")
+        return {
+            name: self.argv(argv) if isinstance(argv, list) and name == "argv" else made.get(name) for name in found
+        }
+
+    def ended(self, outcome: dict[str, Json]) -> dict[str, Json]:
+        """How a run ended, with how many values were masked under `masked`.
+
+        Where the text beside a digest holds something that is masked, the digest is masked too: whoever guesses the
+        text could tell by it.
+        """
+        made = self.value({name: _undigested(self, held) for name, held in outcome.items()})
+        if not isinstance(made, dict):
+            made = {"masked_whole": made}
+        counts = self.counts()
+        return {**made, "masked": {**counts}} if counts else made
+
+    def _text(self, text: str) -> str:
+        if not self._worth(text):
+            return text
+        return replaced(text, self._finder.text(text))
+
+    def _value(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._named("", value)
+        if value is None or isinstance(value, int | float):
+            return value
+        text = dumps(value)
+        if not self._worth(text):
+            return value
+        spans = self._finder.json(text)
+        return loads(replaced(text, spans)) if spans else value
+
+    def value_text(self, text: str) -> str:
+        """The JSON of a value; the same object where nothing is masked."""
+        return self._shielded(text, self._value_text)
+
+    def _value_text(self, text: str) -> str:
+        spans = self._finder.json(text) if self._worth(text) else []
+        return replaced(text, spans) if spans else text
+
+    def _named(self, name: str, text: str) -> str:
+        name = plain_name(name.rpartition(".")[2]) if name else ""
+        if name and (name in self.rules.keys or (self.rules.defaults and is_header(name))):
+            return self._by_name(text, name)
+        return self._text(text)
+
+    def _by_name(self, text: str, name: str) -> str:
+        return replaced(text, self._finder.value(text, name))
+
+    def _worth(self, text: str) -> bool:
+        """Whether a text has to be looked at closely."""
+        if self.rules.everywhere:
+            return True
+        data = text.encode("utf-8", "surrogatepass")
+        return self._suspicious(data, 0, len(data))
+
+    def _suspicious(self, data: bytes, start: int, end: int) -> bool:
+        if self.rules.defaults and suspicious(data, start, end):
+            return True
+        named = self.rules.named
+        return named is not None and named.search(data, start, end) is not None
+
+    # -- HTTP ----------------------------------------------------------------------------------------------
+
+    def request(self, request: WireRequest, stream: str) -> WireRequest:
+        """A request; the same object where nothing is masked."""
+        url = self.url(request.url)
+        headers = self.headers(request.headers)
+        body = request.body
+        if body:
+            coding = next((value for name, value in headers if name.lower() == "content-encoding"), "")
+            if coding.strip().lower() not in ("", "identity"):
+                body = self._coded(body, coding.strip().lower())
+                if body is not request.body:
+                    headers = [pair for pair in headers if pair[0].lower() != "content-encoding"]
+            else:
+                body = self.body(body, stream)
+        if url is request.url and headers is request.headers and body is request.body:
+            return request
+        return WireRequest(request.method, url, headers, body)
+
+    def attempt(self, attempt: Attempt, request: WireRequest) -> Attempt:
+        """An attempt whose request is masked already; the same object where nothing else is."""
+        head, chunks, error = attempt.head, attempt.chunks, attempt.error
+        if head is not None:
+            headers = self.headers(head.headers)
+            if headers is not head.headers:
+                head = WireHead(head.status, head.reason, headers, head.http_version)
+        if chunks:
+            chunks = self.chunks(chunks)
+        if error is not None:
+            error = self.value(error)
+        if head is attempt.head and chunks is attempt.chunks and error is attempt.error and request is attempt.request:
+            return attempt
+        return Attempt(request, head, chunks, attempt.offsets, attempt.end, error, attempt.seqs)
+
+    def headers(self, headers: Headers) -> Headers:
+        """Headers, credentials by name masked but for their scheme, cookies but for their names."""
+        known = self._headers
+        made: Headers = []
+        changed = False
+        for pair in headers:
+            masked = known.get(pair)
+            if masked is None:
+                masked = self._header(pair)
+                if len(known) >= MOST_KNOWN:
+                    known.clear()
+                known[pair] = masked
+            changed = changed or masked is not pair
+            made.append(masked)
+        return made if changed and made != headers else headers
+
+    def _header(self, pair: tuple[str, str]) -> tuple[str, str]:
+        made = self._shielded(pair[1], lambda text: self._named(pair[0], text))
+        return pair if made is pair[1] else (pair[0], made)
+
+    def url(self, url: str) -> str:
+        """A URL; passwords, credentials by name and by shape are masked."""
+        known = self._urls.get(url)
+        if known is None:
+            known = self._shielded(url, lambda text: replaced(text, self._finder.url(text)))
+            if len(self._urls) >= MOST_KNOWN:
+                self._urls.clear()
+            self._urls[url] = known
+        return url if known == url else known
+
+    def chunks(self, chunks: list[bytes]) -> list[bytes]:
+        """A body in pieces, looked at joined; each piece keeps its place, and what was masked stands in the first."""
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        spans = self._all_of_it(data, self._body_spans)
+        if not spans:
+            return chunks
+        made: list[bytes] = []
+        begin = 0
+        number = 0
+        for chunk in chunks:
+            end = begin + len(chunk)
+            parts: list[bytes] = []
+            at = begin
+            while number < len(spans) and spans[number].start < end:
+                span = spans[number]
+                if span.start >= begin:
+                    parts += (data[at : span.start], span.text.encode())
+                at = min(span.end, end)
+                if span.end > end:
+                    break
+                number += 1
+            parts.append(data[at:end])
+            made.append(b"".join(parts))
+            begin = end
+        return made
+
+    def body(self, body: bytes, stream: str = "") -> bytes:
+        """A body; the same object where nothing is masked.
+
+        `stream` names the conversation that it belongs to: of what its last body held too, nothing is looked at again.
+        """
+        spans = self._all_of_it(
+            body, lambda data: self._spans_after(data, stream) if stream else self._body_spans(data)
+        )
+        return _put(body, spans) if spans else body
+
+    def _coded(self, body: bytes, coding: str) -> bytes:
+        """A body whose content coding is undone where that shows something to be masked; else as it is."""
+        if coding not in ("gzip", "x-gzip", "deflate"):
+            self.note(f"a request body is {coding}, which is not looked into, so it is masked whole")
+            return self.token(body.decode("latin-1"), UNREADABLE).encode()
+        try:
+            plain = zlib.decompress(body, zlib.MAX_WBITS | 32)
+        except zlib.error:
+            return self.body(body)
+        made = self.body(plain)
+        return body if made is plain else made
+
+    def _body_spans(self, data: bytes) -> list[Span]:
+        """What is to be masked, in bytes."""
+        streamed = mask_stream.is_stream(data)
+        worth = self.rules.everywhere or self._suspicious(data, 0, len(data))
+        if not worth and not (streamed and mask_stream.may_hold(data, self._suspicious)):
+            return []
+        text, coding = _readable(data)
+        found = mask_stream.find(text, self._finder) if streamed else self._document(text, data)
+        return _in_bytes(found, text, coding)
+
+    def _document(self, text: str, data: bytes) -> list[Span]:
+        head = data[:1]
+        if head not in (b"{", b"[") and b"=" in data[:200] and b"\n" not in data[:200] and b"\r" not in data:
+            return self._finder.form(text)
+        return self._finder.text(text)
+
+    def _spans_after(self, body: bytes, stream: str) -> list[Span]:
+        """The same, where what the last body of the stream held too has been looked at already."""
+        last = self._last.get(stream)
+        spans = None if last is None or self.rules.paths else self._window(body, last)
+        if spans is None:
+            spans = self._body_spans(body)
+        self._hold(stream, last, body, spans)
+        return spans
+
+    def _window(self, body: bytes, last: _Last) -> list[Span] | None:
+        """What is found in the members of lists that are new; None where all has to be looked at."""
+        old = last.body
+        if body[:1] != b"{" and body[:1] != b"[":
+            return None
+        same = shared_start(body, old)
+        begin = body.rfind(_CUT, 0, same) + 2
+        if begin < len(body) // 8 or begin < WORTH_HOLDING // 2:
+            return None
+        same_end = shared_end(body, old, min(len(body), len(old)) - same)
+        end = body.find(_CUT, len(body) - same_end) + 1 if same_end > len(_CUT) else 0
+        end = end or len(body)
+        shift = len(old) - len(body)
+        kept = [span for span in last.spans if span.end <= begin]
+        after = [Span(s.start - shift, s.end - shift, s.text) for s in last.spans if s.start >= end + shift]
+        named = self.rules.named
+        if named is not None and (last.spans or named.search(body, begin, end)):
+            return None  # what a name masks may reach beyond the members that are new
+        if self.rules.everywhere or self._suspicious(body, begin, end):
+            text, coding = _readable(body[begin:end])
+            found = _in_bytes(self._finder.json(text), text, coding)
+            kept += (Span(span.start + begin, span.end + begin, span.text) for span in found)
+        return kept + after
+
+    def _hold(self, stream: str, last: _Last | None, body: bytes, spans: list[Span]) -> None:
+        if last is not None:
+            self._held -= len(last.body)
+            del self._last[stream]
+        if len(body) < WORTH_HOLDING:
+            return
+        self._last[stream] = _Last(body, spans)
+        self._held += len(body)
+        while self._held > HELD and self._last:
+            self._held -= len(self._last.popitem(last=False)[1].body)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def _shielded(self, value: T, look: Callable[[T], T]) -> T:
+        """What `look` gives of a text or a value; a token for all of it where that fails."""
+        try:
+            return look(value)
+        except Exception as error:  # noqa: BLE001 (what cannot be looked into is not written)
+            self._fault(error)
+            whole = value if isinstance(value, str) else repr(value)
+            return cast("T", self.token(whole, FAULT))
+
+    def _all_of_it(self, body: bytes, look: Callable[[bytes], list[Span]]) -> list[Span]:
+        """What `look` finds in a body; all of it where that fails."""
+        try:
+            return look(body)
+        except Exception as error:  # noqa: BLE001 (what cannot be looked into is not written)
+            self._fault(error)
+            return [Span(0, len(body), self.token(body.decode("latin-1"), FAULT))]
+
+    def _fault(self, error: Exception) -> None:
+        self.note(f"a value could not be looked into and was masked whole ({type(error).__name__})")
+
+    def _hook_failed(self, error: Exception) -> None:
+        self.note(f"the masking hook raised {type(error).__name__}, so a text was masked whole")
+
+
+def _undigested(masker: Masker, held: Json) -> Json:
+    """A kept text beside its digest, the digest masked where something of the text is; others as they are."""
+    if not isinstance(held, dict):
+        return held
+    if not {"digest", "length", "text"} <= held.keys():
+        return {name: _undigested(masker, inner) for name, inner in held.items()}
+    text, length = held["text"], held["length"]
+    if not isinstance(text, str) or not isinstance(length, int):
+        return held
+    masked = masker.text(text)
+    if masked == text:
+        return held
+    whole = length <= len(text.encode("utf-8", "surrogatepass"))
+    return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+
+
+def _readable(data: bytes) -> tuple[str, str]:
+    """Bytes as text, and the coding that gives them back."""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1"
+
+
+def _in_bytes(spans: list[Span], text: str, coding: str) -> list[Span]:
+    """Places in a text as places in its bytes."""
+    if coding == "latin-1" or not spans or text.isascii():
+        return spans
+    made: list[Span] = []
+    at = offset = 0
+    for span in spans:
+        offset += len(text[at : span.start].encode())
+        length = len(text[span.start : span.end].encode())
+        made.append(Span(offset, offset + length, span.text))
+        offset += length
+        at = span.end
+    return made
+
+
+def _put(body: bytes, spans: list[Span]) -> bytes:
+    parts: list[bytes] = []
+    at = 0
+    for span in spans:
+        parts += (body[at : span.start], span.text.encode())
+        at = span.end
+    parts.append(body[at:])
+    return b"".join(parts)
+
+
+def shared_start(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with."""
+    view, most = memoryview(other), min(len(one), len(other))
+    low, step = 0, 4096
+    while low < most:
+        step = min(step, most - low)
+        if one.startswith(view[low : low + step], low):
+            low += step
+            step *= 4
+        elif step == 1:
+            break
+        else:
+            step = max(step // 8, 1)
+    return low
+
+
+def shared_end(one: bytes, other: bytes, most: int) -> int:
+    """How many bytes, up to `most`, both end with."""
+    view = memoryview(other)
+    low, step = 0, 256
+    while low < most:
+        step = min(step, most - low)
+        if one.startswith(view[len(other) - low - step : len(other) - low], len(one) - low - step):
+            low += step
+            step *= 4
+        elif step == 1:
+            break
+        else:
+            step = max(step // 8, 1)
+    return low

@@ -1,0 +1,340 @@
+"""What is written beside the spool about its shipping: who recorded a file, how far it is shipped, what was refused.
+
+    HOME/shipping/FILE.origin      the resource and the destination of the process that writes FILE
+    HOME/shipping/FILE.progress    how far it is shipped; who holds a lock on this ships it
+    HOME/shipping/shipped.jsonl    a line for each file that was shipped whole and removed
+    HOME/shipping/NAME.failing     why nothing gets through to the destination NAME at present
+    HOME/refused/FILE              frames that the receiver refused for good, as they stood in FILE
+    HOME/refused/FILE.jsonl        a line for each: why, and when
+
+Everything is written so that a process may be killed at any instant: what is not known to be shipped is shipped again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from otel_agent_replay.boundary import real
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_agent_replay.recording.values import Json
+
+FOLDER = "shipping"
+"""Under the home."""
+REFUSED = "refused"
+"""Under the home."""
+ORIGIN = ".origin"
+PROGRESS = ".progress"
+FAILING = ".failing"
+SHIPPED = "shipped.jsonl"
+SUFFIX = ".spool"
+
+FORGOTTEN_AFTER = 600.0
+"""Seconds after which what lies beside a file that is not there is taken for a leftover."""
+
+COMPACTED_AT = 1 << 20
+"""Bytes of `shipped.jsonl` at which its lines are added up …"""
+KEPT_LINES = 200
+"""… but for so many, so that a file whose removal was interrupted is not counted twice."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of one file, or of many. Frames are those of the spool; spans are what they became on the wire."""
+
+    frames: int = 0
+    """Accepted by the receiver."""
+    bytes: int = 0
+    spans: int = 0
+    refused: int = 0
+    """Frames that were set aside, damaged stretches too."""
+
+    def add(self, other: Counts) -> None:
+        """Add up, in place."""
+        for each in fields(Counts):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a file is shipped."""
+
+    offset: int = 0
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who recorded a file."""
+
+    resource: Mapping[str, Json] = field(default_factory=dict)
+    destination: str = ""
+    """Name of the destination that its writer had; empty where it had none."""
+
+
+class Ledger:
+    """The files above, of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.spool = home / "spool"
+        self.folder = home / FOLDER
+        self.refused = home / REFUSED
+
+    def describe(self, name: str, origin: Origin) -> None:
+        """Say who records a file, before the file is there. Raises OSError."""
+        make_private(self.folder)
+        text = json.dumps({"resource": dict(origin.resource), "destination": origin.destination}, default=str)
+        _write(self.folder / (name + ORIGIN), text.encode())
+
+    def origin(self, name: str) -> Origin | None:
+        """Who recorded a file; None where nobody said."""
+        try:
+            said: Any = json.loads((self.folder / (name + ORIGIN)).read_bytes())
+            return Origin(dict(said["resource"]), str(said["destination"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def progress(self, name: str) -> Progress:
+        """How far a file is shipped, as far as is known."""
+        try:
+            return _parsed((self.folder / (name + PROGRESS)).read_bytes())
+        except OSError:
+            return Progress()
+
+    def files(self) -> list[Path]:
+        """The spool files there are, the oldest first."""
+        with suppress(OSError):
+            names = [entry.name for entry in os.scandir(self.spool)]
+            return [self.spool / name for name in sorted(names) if name.endswith(SUFFIX) and name[0] != "."]
+        return []
+
+    def shipped(self, but: Collection[str] = ()) -> Counts:
+        """What the files held that were shipped whole and are gone; those named in `but` are still there."""
+        total = Counts()
+        for name, counts in self._shipped():
+            if name not in but:
+                total.add(counts)
+        return total
+
+    def destinations(self) -> list[str]:
+        """Names of the destinations that nothing got through to when it was last tried."""
+        with suppress(OSError):
+            names = [entry.name for entry in os.scandir(self.folder)]
+            return sorted(name.removesuffix(FAILING) for name in names if name.endswith(FAILING) and name[0] != ".")
+        return []
+
+    def set_aside(self, name: str, frames: Sequence[tuple[bytes, str]]) -> None:
+        """Keep what was refused, each with the reason. Raises OSError."""
+        make_private(self.refused)
+        now = real.time_ns()
+        data = b"".join(frame for frame, _ in frames)
+        lines = [json.dumps({"bytes": len(frame), "why": why, "at_ns": now}) + "\n" for frame, why in frames]
+        _append(self.refused / name, data)
+        _append(self.refused / f"{name}.jsonl", "".join(lines).encode())
+
+    def aside(self) -> dict[str, tuple[int, int]]:
+        """What is set aside of each file: how many frames, and their bytes."""
+        found: dict[str, tuple[int, int]] = {}
+        with suppress(OSError):
+            for path in self.refused.glob(f"*{SUFFIX}.jsonl"):
+                with suppress(OSError, ValueError, TypeError, KeyError):
+                    sizes = [int(json.loads(line)["bytes"]) for line in path.read_bytes().splitlines()]
+                    found[path.name.removesuffix(".jsonl")] = (len(sizes), sum(sizes))
+        return found
+
+    def take_back(self) -> int:
+        """Put what was set aside back into the spool, to be sent again. How many files. Raises OSError."""
+        moved = 0
+        with suppress(FileNotFoundError):
+            for entry in sorted(self.refused.glob(f"*{SUFFIX}")):
+                name = f"{real.time_ns():019d}-{real.getpid()}-{real.urandom(4).hex()}{SUFFIX}"
+                origin = self.origin(entry.name) or Origin()
+                self.describe(name, Origin(origin.resource, origin.destination or "again"))
+                make_private(self.spool)
+                entry.rename(self.spool / name)
+                with suppress(OSError):
+                    (self.refused / f"{entry.name}.jsonl").unlink()
+                moved += 1
+        return moved
+
+    def failing(self, destination: str) -> str:
+        """Why nothing gets through to a destination; empty where something does, or nothing was tried."""
+        try:
+            said: Any = json.loads((self.folder / f"{destination}{FAILING}").read_bytes())
+            return str(said["why"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return ""
+
+    def say_failing(self, destination: str, why: str) -> None:
+        """Write that down; nothing where something gets through. Never raises."""
+        path = self.folder / f"{destination}{FAILING}"
+        with suppress(OSError):
+            if why:
+                _write(path, json.dumps({"why": why, "at_ns": real.time_ns()}).encode())
+            else:
+                path.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what lies beside files that are not there. Never raises."""
+        before = real.time_ns() - int(FORGOTTEN_AFTER * 1e9)
+        with suppress(OSError):
+            for entry in os.scandir(self.folder):
+                name = entry.name.removesuffix(ORIGIN).removesuffix(PROGRESS)
+                if name == entry.name or not name.endswith(SUFFIX) or (self.spool / name).exists():
+                    continue
+                with suppress(OSError):
+                    if entry.stat().st_mtime_ns < before:
+                        (self.folder / entry.name).unlink()
+
+    def _note_shipped(self, name: str, counts: Counts) -> None:
+        path = self.folder / SHIPPED
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_size > COMPACTED_AT:
+                self._compact(descriptor)
+            os.write(descriptor, (json.dumps({"file": name, **asdict(counts)}) + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+    def _compact(self, descriptor: int) -> None:
+        """Add the older lines up, in place: a reader that looks just then sees less, never more."""
+        lines = list(self._shipped())
+        total = Counts()
+        for _, counts in lines[:-KEPT_LINES]:
+            total.add(counts)
+        rows = [("", total), *lines[-KEPT_LINES:]]
+        data = "".join(json.dumps({"file": name, **asdict(counts)}) + "\n" for name, counts in rows).encode()
+        draft = self.folder / f"{SHIPPED}.old"
+        _write(draft, data)  # kept until the next time: a kill between the two steps loses counts, never frames
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, data)
+
+    def _shipped(self) -> Iterator[tuple[str, Counts]]:
+        """Each file once, though a killed shipper may have written it twice."""
+        found: dict[str, Counts] = {}
+        with suppress(OSError):
+            for line in (self.folder / SHIPPED).read_bytes().splitlines():
+                with suppress(ValueError, TypeError, KeyError, AttributeError):
+                    said = json.loads(line)
+                    name = str(said.pop("file"))
+                    found[name] = Counts(**{each.name: int(said[each.name]) for each in fields(Counts)})
+        yield from found.items()
+
+
+class Claim:
+    """The right to ship one file. Use it as a context manager."""
+
+    def __init__(self, ledger: Ledger, path: Path, descriptor: int) -> None:
+        self.ledger = ledger
+        self.path = path
+        self._descriptor = descriptor
+        self.progress = _parsed(os.pread(descriptor, 1024, 0))
+
+    @classmethod
+    def take(cls, ledger: Ledger, path: Path) -> Claim | None:
+        """Claim a file; None where somebody else ships it, or it is gone. Raises OSError."""
+        make_private(ledger.folder)
+        beside = ledger.folder / (path.name + PROGRESS)
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held, found = os.fstat(descriptor), beside.stat()
+            if held.st_ino == found.st_ino:
+                if path.exists():
+                    return cls(ledger, path, descriptor)
+                beside.unlink()  # it was shipped and removed just now; this is our own empty one
+        except BlockingIOError:
+            pass
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def advance(self, offset: int) -> None:
+        """All before this offset has been acknowledged or set aside. Raises OSError."""
+        self.progress.offset = offset
+        counts = self.progress.counts
+        numbers = (offset, *(getattr(counts, each.name) for each in fields(Counts)))
+        os.pwrite(self._descriptor, b"".join(b"%020d\n" % number for number in numbers), 0)
+
+    def finish(self) -> None:
+        """The file is shipped whole and its writer is dead: remove it. Raises OSError."""
+        if self.progress.offset:
+            self.ledger._note_shipped(self.path.name, self.progress.counts)  # noqa: SLF001 (its other half)
+        self.path.unlink(missing_ok=True)
+        for suffix in (ORIGIN, PROGRESS):
+            (self.ledger.folder / (self.path.name + suffix)).unlink(missing_ok=True)
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def is_written(path: Path) -> bool:
+    """Whether a spool file still has a writer, who holds a lock on it; where nobody can tell it counts as written.
+
+    Raises FileNotFoundError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory for this user only, where it is not there. Raises OSError."""
+    if not directory.is_dir():
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def _parsed(data: bytes) -> Progress:
+    """What `Claim.advance` wrote; nothing where it is anything else, so that all is sent again."""
+    lines = data.split(b"\n")
+    names = [each.name for each in fields(Counts)]
+    if len(lines) != len(names) + 2 or not all(len(line) == 20 and line.isdigit() for line in lines[:-1]):
+        return Progress()
+    offset, *numbers = map(int, lines[:-1])
+    return Progress(offset, Counts(**dict(zip(names, numbers, strict=True))))
+
+
+def _write(path: Path, data: bytes) -> None:
+    draft = path.with_name(f".{path.name}.{real.getpid()}.{real.urandom(4).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    draft.rename(path)
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
