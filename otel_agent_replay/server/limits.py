@@ -14,9 +14,6 @@ QUEUED_BYTES = 96 << 20
 GROUP_BYTES = 16 << 20
 """Bytes of rows that are inserted at a time; one request may be larger by itself."""
 
-MONTHS = 64
-"""Months that the spans of one request may begin in: each is a part of its own in every table."""
-
 ATTRIBUTES = 1024
 """Attributes of a span, a resource, an event or a link. SDKs allow 128 unless told otherwise."""
 

@@ -8,15 +8,13 @@ bytes that it is; where these are no UTF-8 they get replacement characters.
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording import names
-from otel_agent_replay.recording.wire import BYTES, FIXED64, VARINT, MalformedError, fields, varint
+from otel_agent_replay.recording.wire import BYTES, FIXED64, VARINT, fields, varint
 from otel_agent_replay.server import limits
 from otel_agent_replay.server.span_schema import parse
 from otel_agent_replay.server.values import A_SPAN, AN_EVENT, Budget, SpanError, key_value, messages, text_of, utf8
@@ -24,6 +22,9 @@ from otel_agent_replay.store.rows import as_text
 
 if TYPE_CHECKING:
     from otel_agent_replay.recording.wire import Value
+
+PARTED = b'{"$parts":'
+"""How a payload begins that went to pieces of content (`recording.parts`)."""
 
 SMALL = 1 << 20
 """Bytes of a span that the protobuf library reads; a larger one is read by our own reader."""
@@ -35,7 +36,6 @@ _STATUSES = tuple(bytes((len(status),)) + status for status in (b"Unset", b"Ok",
 _UINT64 = Struct("<Q").pack
 _NO_EVENTS, _NO_LINKS = b"\0" * 3, b"\0" * 4
 _EMPTY = b"\0"
-_MONTH_NS = 2_629_746 * 1_000_000_000
 _LAST_NS = (1 << 63) - 1
 
 
@@ -48,7 +48,7 @@ class Claim:
     run_id: str
     span_id: str
     digest: str = field(default="", compare=False)
-    """Of its payload, as it says itself."""
+    """Of its payload, as it says itself; empty where that went to pieces, which are others for another receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,6 @@ class Row:
 
     pieces: tuple[bytes, ...]
     """RowBinary of the landing table's columns."""
-    month: int
-    """That it begins in, about."""
     claim: Claim | None
 
 
@@ -73,8 +71,6 @@ class Batch:
     rejected: int = 0
     why: str = ""
     """What was wrong with the first span that was left out; a clause."""
-    months: set[int] = field(default_factory=set)
-    """Months that its spans begin in, about."""
     budget: Budget = field(default_factory=Budget)
 
     def reject(self, why: str) -> None:
@@ -89,8 +85,6 @@ def decode(data: bytes) -> Batch:
     for number, kind, value in fields(data, 0, len(data)):
         if number == 1 and kind == BYTES:
             _resource_spans(batch, value)  # type: ignore[arg-type]  # its wire type says that it is bytes
-    if len(batch.months) > limits.MONTHS:
-        raise MalformedError(f"its spans begin in more than {limits.MONTHS} months; send those of each apart")
     return batch
 
 
@@ -117,7 +111,6 @@ def _resource_spans(batch: Batch, data: bytes) -> None:
             except SpanError as error:
                 batch.reject(str(error))
                 continue
-            batch.months.add(row.month)
             batch.accepted += 1
             batch.size += sum(map(len, row.pieces))
             batch.rows.append(row)
@@ -241,7 +234,7 @@ def _row(batch: Batch, data: bytes, shared: bytes, scope: bytes) -> Row:
         _events(batch, parts.events) if parts.events else _NO_EVENTS,
         _links(batch, parts.links) if parts.links else _NO_LINKS,
     )
-    return Row(pieces, parts.started // _MONTH_NS, _claim(parts.attributes, trace_id, span_id))
+    return Row(pieces, _claim(parts.attributes, trace_id, span_id))
 
 
 def _claim(attributes: dict[bytes, bytes], trace_id: bytes, span_id: bytes) -> Claim | None:
@@ -249,34 +242,19 @@ def _claim(attributes: dict[bytes, bytes], trace_id: bytes, span_id: bytes) -> C
     kind = attributes.get(_FRAME)
     if kind is None:
         return None
-    if kind == b"contents":
-        for key, value in attributes.items():
-            if key.startswith((_CONTENT, _CONTENT64)) and not _is_piece(key, value):
-                raise SpanError("a piece of content that is not what its digest says")
     run_span = attributes.get(_RUN_SPAN, b"")
     if not _RUN.fullmatch(run_span):
         raise SpanError("a run's span id that is none")
     table = _TABLES.get(kind)
     if table is None:
         return None
-    digest = attributes.get(_DIGEST, b"").decode()
+    parted = attributes.get(_PAYLOAD, b"").startswith(PARTED)
+    digest = "" if parted else attributes.get(_DIGEST, b"").decode()
     return Claim(table, f"{trace_id.decode()}-{run_span.decode()}", span_id.decode(), digest)
 
 
-def _is_piece(key: bytes, value: bytes) -> bool:
-    name = key.rpartition(b".")[2]
-    if len(name) != 32:
-        return True  # a part of a piece: its digest is that of the whole
-    try:
-        data = b64decode(value, validate=True) if key.startswith(_CONTENT64) else value
-    except ValueError:
-        return False
-    return blake2b(data, digest_size=16).hexdigest().encode() == name
-
-
 _FRAME, _RUN_SPAN = names.FRAME.encode(), names.RUN_SPAN.encode()
-_CONTENT, _CONTENT64 = names.CONTENT_PREFIX.encode(), names.CONTENT_BINARY_PREFIX.encode()
-_DIGEST = names.PAYLOAD_DIGEST.encode()
+_PAYLOAD, _DIGEST = names.PAYLOAD.encode(), names.PAYLOAD_DIGEST.encode()
 _RUN = re.compile(rb"[0-9a-f]{16}")
 _TABLES = {b"crossing": "crossings", b"run": "runs", b"readings": "readings"}
 

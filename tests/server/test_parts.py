@@ -145,7 +145,7 @@ class Stuck:
 
 
 def batch(size: int) -> Batch:
-    return Batch([Row((b"x",), 0, None)], size, accepted=1)
+    return Batch([Row((b"x",), None)], size, accepted=1)
 
 
 def test_what_cannot_wait_is_told_to_come_again_and_what_fails_too():

@@ -134,13 +134,6 @@ def test_a_large_span_is_read_too(otlp):
     assert any(piece.decode("utf-8", "ignore").startswith("éé") for piece in batch.rows[0].pieces)
 
 
-def test_spans_of_more_months_than_the_store_has_parts_for_are_refused(otlp):
-    month = 31 * 86_400 * 1_000_000_000
-    body = otlp.export(*(otlp.span(n, start_time_unix_nano=n * month) for n in range(1, 80)))
-    with pytest.raises(MalformedError, match="months"):
-        spans.decode(body)
-
-
 @pytest.mark.parametrize("kind", ["run", "crossing", "readings", "contents"])
 def test_a_frame_of_no_run_is_left_out(otlp, kind: str):
     for run in ("", "x" * 16, "A" * 16, "0" * 15, "'; DROP TABLE"):
