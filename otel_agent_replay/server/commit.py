@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording import names
 from otel_agent_replay.server import limits
-from otel_agent_replay.server.engine import SqlError
-from otel_agent_replay.server.spans import Claim
+from otel_agent_replay.server.engine import SqlError, literal
+from otel_agent_replay.server.spans import PARTED, Claim
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class Committer:
             self.counts.accepted += batch.accepted
             self.counts.rejected += batch.rejected
 
+    def waiting(self) -> int:
+        """Bytes that are not stored yet."""
+        with self._changed:
+            return self._size
+
     def close(self) -> None:
         """Store what waits, and end. What comes later is refused."""
         with self._changed:
@@ -114,12 +119,10 @@ class Committer:
         with self._changed:
             while not self._waiting and self._open:
                 self._changed.wait()
-            size, months = 0, set[int]()
-            count = 0
+            size = count = 0
             for each in self._waiting:
-                months |= each.batch.months
                 size += each.batch.size
-                if count and (size > limits.GROUP_BYTES or len(months) > limits.MONTHS):
+                if count and size > limits.GROUP_BYTES:
                     break
                 count += 1
             group, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -147,7 +150,7 @@ class Committer:
             for batch in (each.batch for each in group):
                 for row in batch.rows:
                     if (claim := row.claim) is not None and (kept := there.setdefault(claim, claim)) is not claim:
-                        if kept.digest != claim.digest:
+                        if kept.digest and claim.digest and kept.digest != claim.digest:
                             others.append(batch)
                         continue
                     pieces += row.pieces
@@ -171,9 +174,11 @@ class Committer:
         spans = ", ".join(sorted({f"'{claim.span_id}'" for claim in wanted}))
         span = "substring(run_id, 34)" if table == "runs" else "span_id"
         whole = "NOT cut" if table == "readings" else "finished AND NOT cut"
+        parted = literal(PARTED.decode())
         sql = (
-            f"SELECT run_id, {span} AS span, attributes['{names.PAYLOAD_DIGEST}'] FROM `{self._database}`.{table} "  # noqa: S608 (hex digits)
-            f"WHERE run_id IN ({runs}) AND span IN ({spans}) AND {whole}"
+            f"SELECT run_id, {span} AS span, "  # noqa: S608 (hex digits)
+            f"if(startsWith(payload, {parted}), '', attributes['{names.PAYLOAD_DIGEST}']) "
+            f"FROM `{self._database}`.{table} WHERE run_id IN ({runs}) AND span IN ({spans}) AND {whole}"
         )
         kept = (Claim(table, *line.split("\t")) for line in handle.query(sql, "TSV").decode().splitlines())
         return {claim: claim for claim in kept}

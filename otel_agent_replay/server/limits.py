@@ -14,9 +14,6 @@ QUEUED_BYTES = 96 << 20
 GROUP_BYTES = 16 << 20
 """Bytes of rows that are inserted at a time; one request may be larger by itself."""
 
-MONTHS = 64
-"""Months that the spans of one request may begin in: each is a part of its own in every table."""
-
 ATTRIBUTES = 1024
 """Attributes of a span, a resource, an event or a link. SDKs allow 128 unless told otherwise."""
 
@@ -44,10 +41,10 @@ SQL_BODY_BYTES = 512 << 20
 SQL_TEXT_BYTES = 1 << 20
 """Bytes of one statement."""
 
-QUERIES = 8
+QUERIES = 16
 """Statements that run at once …"""
 
-QUERY_WAIT_SECONDS = 10.0
+QUERY_WAIT_SECONDS = 20.0
 """… and seconds that another waits for its turn before it is refused."""
 
 QUERY_SECONDS = 120

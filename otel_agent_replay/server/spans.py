@@ -8,45 +8,35 @@ bytes that it is; where these are no UTF-8 they get replacement characters.
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
-
-import orjson
+from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording import names
-from otel_agent_replay.recording.wire import BYTES, FIXED64, VARINT, MalformedError, fields, read_varint, varint
+from otel_agent_replay.recording.wire import BYTES, FIXED64, VARINT, fields, varint
 from otel_agent_replay.server import limits
+from otel_agent_replay.server.span_schema import parse
+from otel_agent_replay.server.values import A_SPAN, AN_EVENT, Budget, SpanError, key_value, messages, text_of, utf8
 from otel_agent_replay.store.rows import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from otel_agent_replay.recording.wire import Value
 
-    Plain: TypeAlias = "str | bool | int | float | list[Plain] | dict[str, Plain] | None"
+PARTED = b'{"$parts":'
+"""How a payload begins that went to pieces of content (`recording.parts`)."""
 
-WORK = 2_000_000
-"""Messages, one inside the other, that a request may hold: a few bytes each would otherwise cost seconds each MiB."""
+SMALL = 1 << 20
+"""Bytes of a span that the protobuf library reads; a larger one is read by our own reader."""
 
 _KINDS = tuple(
     bytes((len(kind),)) + kind for kind in (b"Unspecified", b"Internal", b"Server", b"Client", b"Producer", b"Consumer")
 )
 _STATUSES = tuple(bytes((len(status),)) + status for status in (b"Unset", b"Ok", b"Error"))
 _UINT64 = Struct("<Q").pack
-_DOUBLE = Struct("<d")
 _NO_EVENTS, _NO_LINKS = b"\0" * 3, b"\0" * 4
 _EMPTY = b"\0"
-_MONTH_NS = 2_629_746 * 1_000_000_000
 _LAST_NS = (1 << 63) - 1
-_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
-
-
-class SpanError(ValueError):
-    """A span cannot be kept; the message is a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,7 @@ class Claim:
     run_id: str
     span_id: str
     digest: str = field(default="", compare=False)
-    """Of its payload, as it says itself."""
+    """Of its payload, as it says itself; empty where that went to pieces, which are others for another receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +57,6 @@ class Row:
 
     pieces: tuple[bytes, ...]
     """RowBinary of the landing table's columns."""
-    month: int
-    """That it begins in, about."""
     claim: Claim | None
 
 
@@ -83,15 +71,7 @@ class Batch:
     rejected: int = 0
     why: str = ""
     """What was wrong with the first span that was left out; a clause."""
-    months: set[int] = field(default_factory=set)
-    """Months that its spans begin in, about."""
-    work: int = 0
-
-    def spend(self) -> None:
-        """Count one message. Raises MalformedError where there are too many."""
-        self.work += 1
-        if self.work > WORK:
-            raise MalformedError(f"it holds more than {WORK:,} messages")
+    budget: Budget = field(default_factory=Budget)
 
     def reject(self, why: str) -> None:
         """Leave a span out."""
@@ -105,36 +85,25 @@ def decode(data: bytes) -> Batch:
     for number, kind, value in fields(data, 0, len(data)):
         if number == 1 and kind == BYTES:
             _resource_spans(batch, value)  # type: ignore[arg-type]  # its wire type says that it is bytes
-    if len(batch.months) > limits.MONTHS:
-        raise MalformedError(f"its spans begin in more than {limits.MONTHS} months; send those of each apart")
     return batch
 
 
-def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """The messages that stand in one field of a message."""
-    for number, kind, value in fields(data, 0, len(data)):
-        if number == wanted and kind == BYTES:
-            yield value  # type: ignore[misc]  # its wire type says that it is bytes
-
-
 def _resource_spans(batch: Batch, data: bytes) -> None:
-    batch.spend()
-    attributes: list[tuple[bytes, bytes]] = []
-    why = ""
+    batch.budget.spend(A_SPAN)
+    shared, why = _EMPTY + _EMPTY, ""
     try:
-        for resource in _messages(data, 1):
-            attributes += _attributes(batch, resource, 1)
+        for resource in messages(data, 1):
+            attributes = _attributes(batch, resource, 1)
+            shared = _sized(attributes.get(b"service.name", b"")) + _map(attributes)
     except SpanError as error:
         why = f"its resource has {error}"
-    service = next((value for key, value in attributes if key == b"service.name"), b"")
-    shared = _sized(service) + _map(attributes)
-    for scope_spans in _messages(data, 2):
-        batch.spend()
+    for scope_spans in messages(data, 2):
+        batch.budget.spend(A_SPAN)
         scope = _EMPTY + _EMPTY
-        for message in _messages(scope_spans, 1):
+        for message in messages(scope_spans, 1):
             scope = _scope(message)
-        for span in _messages(scope_spans, 2):
-            batch.spend()
+        for span in messages(scope_spans, 2):
+            batch.budget.spend(A_SPAN)
             try:
                 if why:
                     raise SpanError(why)
@@ -142,7 +111,6 @@ def _resource_spans(batch: Batch, data: bytes) -> None:
             except SpanError as error:
                 batch.reject(str(error))
                 continue
-            batch.months.add(row.month)
             batch.accepted += 1
             batch.size += sum(map(len, row.pieces))
             batch.rows.append(row)
@@ -153,41 +121,120 @@ def _scope(data: bytes) -> bytes:
     return _text(held.get(1, b""), "a scope's name") + _text(held.get(2, b""), "a scope's version")
 
 
-def _row(batch: Batch, data: bytes, shared: bytes, scope: bytes) -> Row:
-    """One row. Raises SpanError."""
-    held: dict[int, Value] = {}
-    attributes: list[tuple[bytes, bytes]] = []
-    events: list[bytes] = []
-    links: list[bytes] = []
+@dataclass(slots=True)
+class Parts:
+    """The fields of a span, unchecked."""
+
+    trace_id: bytes = b""
+    span_id: bytes = b""
+    trace_state: bytes = b""
+    parent: bytes = b""
+    name: bytes = b""
+    kind: int = 0
+    started: int = 0
+    ended: int = 0
+    status: bytes = b""
+    attributes: dict[bytes, bytes] = field(default_factory=dict)
+    events: list[bytes] = field(default_factory=list)
+    links: list[bytes] = field(default_factory=list)
+
+
+def read_small(budget: Budget, data: bytes) -> Parts:
+    """The fields, by the protobuf library. Raises SpanError, MalformedError."""
+    span = parse(data)
+    if len(span.attributes) > limits.ATTRIBUTES:
+        raise _too_many()
+    budget.spend(len(span.attributes))
+    attributes: dict[bytes, bytes] = {}
+    for pair in span.attributes:
+        value = pair.value
+        form = value.WhichOneof("value")
+        if form == "string_value":
+            text = value.string_value
+            if not text.isascii():
+                text = utf8(text)
+        elif form == "int_value":
+            text = b"%d" % value.int_value
+        elif form == "double_value":
+            text = as_text(value.double_value).encode()
+        elif form == "bool_value":
+            text = b"true" if value.bool_value else b"false"
+        else:
+            text = b"" if form is None else text_of(budget, value.SerializeToString())
+        attributes[pair.key] = text
+    return Parts(
+        span.trace_id,
+        span.span_id,
+        span.trace_state,
+        span.parent_span_id,
+        span.name,
+        span.kind,
+        span.started,
+        span.ended,
+        span.status,
+        attributes,
+        list(span.events),
+        list(span.links),
+    )
+
+
+def read_large(budget: Budget, data: bytes) -> Parts:
+    """The same by our own reader, whose memory is bounded by what it is given. Raises SpanError, MalformedError."""
+    parts = Parts()
+    count = 0
     for number, kind, value in fields(data, 0, len(data)):
         if number == 9 and kind == BYTES:
-            attributes.append(_key_value(batch, value))  # type: ignore[arg-type]
+            count += 1
+            if count > limits.ATTRIBUTES:
+                raise _too_many()
+            key, text = key_value(budget, value)  # type: ignore[arg-type]
+            parts.attributes[key] = text
         elif number == 11 and kind == BYTES:
-            events.append(value)  # type: ignore[arg-type]
+            parts.events.append(value)  # type: ignore[arg-type]
         elif number == 13 and kind == BYTES:
-            links.append(value)  # type: ignore[arg-type]
-        elif _WIRE.get(number) == kind:
-            held[number] = value
-    started, ended = _moment(held.get(7)), _moment(held.get(8))
-    parent = held.get(4, b"")
-    trace_id, span_id = _ident(held.get(1), 16, "trace id"), _ident(held.get(2), 8, "span id")
+            parts.links.append(value)  # type: ignore[arg-type]
+        elif (known := _FIELDS.get((number, kind))) is not None:
+            setattr(parts, known, int.from_bytes(value, "little") if kind == FIXED64 else value)  # type: ignore[arg-type]
+    return parts
+
+
+_FIELDS = {
+    (1, BYTES): "trace_id",
+    (2, BYTES): "span_id",
+    (3, BYTES): "trace_state",
+    (4, BYTES): "parent",
+    (5, BYTES): "name",
+    (6, VARINT): "kind",
+    (7, FIXED64): "started",
+    (8, FIXED64): "ended",
+    (15, BYTES): "status",
+}
+"""Number and wire type of a span's single fields; in another wire type one is ignored, as protobuf does."""
+
+
+def _row(batch: Batch, data: bytes, shared: bytes, scope: bytes) -> Row:
+    """One row. Raises SpanError."""
+    parts = (read_small if len(data) <= SMALL else read_large)(batch.budget, data)
+    if max(parts.started, parts.ended) > _LAST_NS:
+        raise SpanError("a time after the year 2262")
+    trace_id, span_id = _ident(parts.trace_id, 16, "trace id"), _ident(parts.span_id, 8, "span id")
     pieces = (
-        _UINT64(started),
+        _UINT64(parts.started),
         b"\x20" + trace_id,
         b"\x10" + span_id,
-        b"\x10" + _ident(parent, 8, "parent span id") if parent else _EMPTY,
-        _text(held.get(3, b""), "a trace state"),
-        _text(held.get(5, b""), "a name"),
-        _choice(_KINDS, held.get(6, 0)),
+        b"\x10" + _ident(parts.parent, 8, "parent span id") if parts.parent else _EMPTY,
+        _text(parts.trace_state, "a trace state"),
+        _text(parts.name, "a name"),
+        _choice(_KINDS, parts.kind),
         shared,
         scope,
-        *_pairs(attributes),
-        _UINT64(max(ended - started, 0) if ended else 0),
-        *_status(held.get(15, b"")),
-        _events(batch, events) if events else _NO_EVENTS,
-        _links(batch, links) if links else _NO_LINKS,
+        *_pairs(parts.attributes),
+        _UINT64(max(parts.ended - parts.started, 0) if parts.ended else 0),
+        *_status(parts.status),
+        _events(batch, parts.events) if parts.events else _NO_EVENTS,
+        _links(batch, parts.links) if parts.links else _NO_LINKS,
     )
-    return Row(pieces, started // _MONTH_NS, _claim(dict(attributes), trace_id, span_id))
+    return Row(pieces, _claim(parts.attributes, trace_id, span_id))
 
 
 def _claim(attributes: dict[bytes, bytes], trace_id: bytes, span_id: bytes) -> Claim | None:
@@ -195,43 +242,25 @@ def _claim(attributes: dict[bytes, bytes], trace_id: bytes, span_id: bytes) -> C
     kind = attributes.get(_FRAME)
     if kind is None:
         return None
-    if kind == b"contents":
-        for key, value in attributes.items():
-            if key.startswith((_CONTENT, _CONTENT64)) and not _is_piece(key, value):
-                raise SpanError("a piece of content that is not what its digest says")
     run_span = attributes.get(_RUN_SPAN, b"")
     if not _RUN.fullmatch(run_span):
         raise SpanError("a run's span id that is none")
     table = _TABLES.get(kind)
     if table is None:
         return None
-    digest = attributes.get(_DIGEST, b"").decode()
+    parted = attributes.get(_PAYLOAD, b"").startswith(PARTED)
+    digest = "" if parted else attributes.get(_DIGEST, b"").decode()
     return Claim(table, f"{trace_id.decode()}-{run_span.decode()}", span_id.decode(), digest)
 
 
-def _is_piece(key: bytes, value: bytes) -> bool:
-    name = key.rpartition(b".")[2]
-    if len(name) != 32:
-        return True  # a part of a piece: its digest is that of the whole
-    try:
-        data = b64decode(value, validate=True) if key.startswith(_CONTENT64) else value
-    except ValueError:
-        return False
-    return blake2b(data, digest_size=16).hexdigest().encode() == name
-
-
 _FRAME, _RUN_SPAN = names.FRAME.encode(), names.RUN_SPAN.encode()
-_CONTENT, _CONTENT64 = names.CONTENT_PREFIX.encode(), names.CONTENT_BINARY_PREFIX.encode()
-_DIGEST = names.PAYLOAD_DIGEST.encode()
+_PAYLOAD, _DIGEST = names.PAYLOAD.encode(), names.PAYLOAD_DIGEST.encode()
 _RUN = re.compile(rb"[0-9a-f]{16}")
 _TABLES = {b"crossing": "crossings", b"run": "runs", b"readings": "readings"}
 
-_WIRE = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES, 6: VARINT, 7: FIXED64, 8: FIXED64, 15: BYTES}
-"""Wire types of a span's single fields; another one is ignored, as protobuf does with a field it does not know."""
 
-
-def _status(data: Value) -> tuple[bytes, bytes]:
-    held = {n: value for n, _, value in fields(data, 0, len(data))} if isinstance(data, bytes) else {}
+def _status(data: bytes) -> tuple[bytes, bytes]:
+    held = {number: value for number, _, value in fields(data, 0, len(data))}
     return _choice(_STATUSES, held.get(3, 0)), _text(held.get(2, b""), "a status message")
 
 
@@ -240,7 +269,7 @@ def _events(batch: Batch, events: list[bytes]) -> bytes:
         raise SpanError(f"more than {limits.EVENTS} events")
     times, texts, maps = [], [], []
     for data in events:
-        batch.spend()
+        batch.budget.spend(AN_EVENT)
         held = {n: v for n, kind, v in fields(data, 0, len(data)) if _EVENT_WIRE.get(n) == kind}
         times.append(_UINT64(_moment(held.get(1))))
         texts.append(_text(held.get(2, b""), "an event's name"))
@@ -257,7 +286,7 @@ def _links(batch: Batch, links: list[bytes]) -> bytes:
         raise SpanError(f"more than {limits.EVENTS} links")
     traces, spans, states, maps = [], [], [], []
     for data in links:
-        batch.spend()
+        batch.budget.spend(AN_EVENT)
         held = {n: v for n, kind, v in fields(data, 0, len(data)) if kind == BYTES and n != 4}
         traces.append(b"\x20" + _ident(held.get(1), 16, "linked trace id"))
         spans.append(b"\x10" + _ident(held.get(2), 8, "linked span id"))
@@ -267,103 +296,40 @@ def _links(batch: Batch, links: list[bytes]) -> bytes:
     return b"".join((count, *traces, count, *spans, count, *states, count, *maps))
 
 
-def _attributes(batch: Batch, data: bytes, number: int) -> list[tuple[bytes, bytes]]:
-    return [_key_value(batch, message) for message in _messages(data, number)]
+def _attributes(batch: Batch, data: bytes, number: int) -> dict[bytes, bytes]:
+    return dict(key_value(batch.budget, message) for message in messages(data, number))
 
 
-def _pairs(attributes: list[tuple[bytes, bytes]]) -> Iterator[bytes]:
+def _too_many() -> SpanError:
+    return SpanError(f"more than {limits.ATTRIBUTES} attributes")
+
+
+def _pairs(attributes: dict[bytes, bytes]) -> list[bytes]:
     """A Map(String, String), in pieces. Raises SpanError."""
     if len(attributes) > limits.ATTRIBUTES:
-        raise SpanError(f"more than {limits.ATTRIBUTES} attributes")
-    yield varint(len(attributes))
-    for key, value in attributes:
-        yield _known(key)
-        yield varint(len(value))
-        yield value
+        raise _too_many()
+    out = [varint(len(attributes))]
+    for key, value in attributes.items():
+        out += (_key(key), varint(len(value)), value)
+    return out
 
 
-def _map(attributes: list[tuple[bytes, bytes]]) -> bytes:
-    return b"".join(_pairs(attributes))
-
-
-def _key_value(batch: Batch, data: bytes) -> tuple[bytes, bytes]:
-    """An attribute as text. The form that nearly all have is read in one go; whatever else by its fields."""
-    batch.spend()
-    size = len(data)
-    if size > 4 and data[0] == 0x0A and data[1] < 0x80 and (at := data[1] + 2) + 3 < size and data[at] == 0x12:
-        length, start = (data[at + 1], at + 2) if data[at + 1] < 0x80 else read_varint(data, at + 1, size)
-        if start + length == size and start + 1 < size and data[start] == 0x0A:
-            length, begin = (
-                (data[start + 1], start + 2) if data[start + 1] < 0x80 else read_varint(data, start + 1, size)
-            )
-            if begin + length == size:
-                return _utf8(data[2:at]), _utf8(data[begin:])
-    key, text = b"", b""
-    for number, kind, value in fields(data, 0, size):
-        if kind != BYTES:
-            continue
-        if number == 1:
-            key = _utf8(value)  # type: ignore[arg-type]
-        elif number == 2:
-            text = _as_text(batch, value)  # type: ignore[arg-type]
+@lru_cache(maxsize=4096)
+def _key(key: bytes) -> bytes:
+    """An attribute's name, which comes again and again, with its length. Raises SpanError where it is too long."""
     if len(key) > limits.KEY_BYTES:
         raise SpanError(f"an attribute's name of more than {limits.KEY_BYTES:,} bytes")
-    return key, text
+    return _sized(utf8(key))
 
 
-def _as_text(batch: Batch, data: bytes) -> bytes:
-    """An AnyValue as the exporter writes it: strings bare, lists and maps as JSON."""
-    held = _plain(batch, data, 0)
-    if isinstance(held, str):
-        return held.encode()
-    if held is None:
-        return b""
-    if isinstance(held, (list, dict)):
-        return orjson.dumps(held, option=orjson.OPT_SORT_KEYS).decode().translate(_HTML).encode()
-    return as_text(held).encode()
-
-
-def _plain(batch: Batch, data: bytes, depth: int) -> Plain:
-    """What an AnyValue holds; bytes as base64."""
-    batch.spend()
-    if depth > limits.DEPTH:
-        raise SpanError(f"an attribute of more than {limits.DEPTH} levels")
-    held: Plain = None
-    for number, kind, value in fields(data, 0, len(data)):
-        if isinstance(value, int):
-            if number == 2:
-                held = value != 0
-            elif number == 3:
-                held = value - (1 << 64) if value >> 63 else value
-        elif number == 4 and kind == FIXED64:
-            held = _DOUBLE.unpack(value)[0]
-        elif kind == BYTES:
-            held = _held(batch, number, value, depth)
-    return held
-
-
-def _held(batch: Batch, number: int, value: bytes, depth: int) -> Plain:
-    if number == 1:
-        return _utf8(value).decode()
-    if number == 5:
-        return [_plain(batch, item, depth + 1) for item in _messages(value, 1)]
-    if number == 6:
-        found: dict[str, Plain] = {}
-        for pair in _messages(value, 1):
-            parts = {n: v for n, kind, v in fields(pair, 0, len(pair)) if kind == BYTES}
-            found[_utf8(_bytes(parts.get(1))).decode()] = _plain(batch, _bytes(parts.get(2)), depth + 1)
-        return found
-    return b64encode(value).decode() if number == 7 else None
-
-
-def _bytes(value: Value | None) -> bytes:
-    return value if isinstance(value, bytes) else b""
+def _map(attributes: dict[bytes, bytes]) -> bytes:
+    return b"".join(_pairs(attributes))
 
 
 def _ident(value: Value | None, length: int, what: str) -> bytes:
     if not isinstance(value, bytes) or len(value) != length or not any(value):
-        found = f"{len(value)} bytes" if isinstance(value, bytes) else "none"
-        raise SpanError(f"a {what} of {found} or of zeros where {length} bytes belong")
+        found = len(value) if isinstance(value, bytes) else 0
+        raise SpanError(f"a {what} of {found} bytes or of zeros where {length} bytes belong")
     return value.hex().encode()
 
 
@@ -384,24 +350,8 @@ def _text(value: Value, what: str) -> bytes:
         return _EMPTY
     if len(value) > limits.NAME_BYTES:
         raise SpanError(f"{what} of more than {limits.NAME_BYTES:,} bytes")
-    return _sized(_utf8(value))
-
-
-def _utf8(data: bytes) -> bytes:
-    if data.isascii():
-        return data
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace").encode()
-    return data
+    return _sized(utf8(value))
 
 
 def _sized(data: bytes) -> bytes:
     return varint(len(data)) + data
-
-
-@lru_cache(maxsize=4096)
-def _known(key: bytes) -> bytes:
-    """A name that comes again and again, with its length."""
-    return varint(len(key)) + key

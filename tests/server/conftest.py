@@ -19,7 +19,7 @@ import pytest
 
 BIN = Path(sys.executable).parent
 RECORDER = Path(__file__).parents[1] / "store" / "recorder_process.py"
-LIMIT = 60
+LIMIT = 120
 """Seconds that a start, a stop or a command may take on a busy machine."""
 
 
@@ -120,10 +120,19 @@ class Served:
     def health(self) -> dict:
         return json.loads(request(f"{self.said['otlp_http']}/health", None).body)
 
-    def resident(self) -> int:
-        """Bytes of memory that the server takes."""
+    def resident(self, *, peak: bool = False) -> int:
+        """Bytes of memory that the server takes, or has taken at most."""
+        wanted = "VmHWM" if peak else "VmRSS"
         fields = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(next(line.split()[1] for line in fields.splitlines() if line.startswith("VmRSS"))) * 1024
+        return int(next(line.split()[1] for line in fields.splitlines() if line.startswith(wanted))) * 1024
+
+
+def load(path: Path):
+    """A module beside the tests, which are in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def request(url: str, body: bytes | None, headers: dict[str, str] | None = None, method: str | None = None) -> Answer:
@@ -138,10 +147,7 @@ def request(url: str, body: bytes | None, headers: dict[str, str] | None = None,
 
 def record(home: Path, name: str = "agent.py", crossings: int = 2):
     """One run in a spool file, by the real writer."""
-    spec = importlib.util.spec_from_file_location("recorder_process", RECORDER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    recorder = module.Recorder(home)
+    recorder = load(RECORDER).Recorder(home)
     run = recorder.start(name)
     for ordinal in range(crossings):
         run.model(ordinal)
@@ -182,7 +188,10 @@ def recorded():
 @pytest.fixture(scope="session")
 def otlp():
     """Exports as the protobuf library encodes them."""
-    spec = importlib.util.spec_from_file_location("otlp_requests", Path(__file__).with_name("otlp.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(Path(__file__).with_name("otlp.py"))
+
+
+@pytest.fixture
+def recorder():
+    """Makes a recorder for a home: the real writer."""
+    return load(RECORDER).Recorder

@@ -241,3 +241,52 @@ def test_the_lock_names_the_server(tmp_path):
     lock.release()
     assert other.acquire_or_find(0) is None
     other.release()
+
+
+def test_a_result_of_64_mb_is_stored_and_read_in_bounded_memory(serve, recorder, tmp_path):
+    home = tmp_path / "home"
+    writer = recorder(home)
+    run = writer.start("large.py")
+    run.tool(0, "small", outcome="x" * (64 << 20))
+    run.end()
+    writer.close()
+    served = serve(home=home)
+    (row,) = json.loads(served.command("runs", "--json").stdout)
+    assert (row["run_id"], row["complete"]) == (run.run_id, True)
+    for file in (home / "spool").iterdir():
+        file.unlink()
+
+    class Place:
+        spool = home / "spool"
+        dsn = f"chdb://{home / 'store'}"
+
+    loaded = find.load(Place, run.run_id)
+    assert loaded.missing == []
+    assert len(loaded.crossings[0].outcome) == 64 << 20
+    assert served.resident(peak=True) < 1500 << 20
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_an_agent_of_another_home_ships_here_and_is_replayed_here(serve, tmp_path, protocol: str):
+    served = serve()
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("a + b", "'x' * 6_000_000").replace("add(1, 2)", "len(add(1, 2))"))
+    launcher = Path(sys.executable).parent / "opentelemetry-instrument"
+    endpoint = served.said["otlp_grpc" if protocol == "grpc" else "otlp_http"]
+    env = served.env | {
+        "OTEL_AGENT_REPLAY_HOME": str(tmp_path / "elsewhere"),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+    }
+    done = subprocess.run([launcher, sys.executable, program], env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "6000000\n", done.stderr
+    shipped = subprocess.run(
+        [Path(sys.executable).parent / "agent-replay", "ship"], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert shipped.returncode == 0, shipped.stderr
+    (row,) = json.loads(served.command("runs", "--json").stdout)
+    assert (row["crossings"], row["complete"]) == (1, True)
+    replayed = served.command("replay", row["run_id"], "--trust")
+    assert (replayed.returncode, replayed.stdout) == (0, "6000000\n"), replayed.stderr

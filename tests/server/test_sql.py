@@ -118,7 +118,7 @@ def test_what_never_ends_is_cut_off(shared, sql: str):
     began = time.monotonic()
     answer = shared.sql(sql, max_execution_time=2)
     assert answer.status >= 400 or "__exception__" in answer.text, answer.text[:200]
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert shared.resident() < 1500 << 20
 
 
