@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS crossings
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toMonth(started)
 ORDER BY (run_id, lane, key, ordinal, span_id)
-SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 256, index_granularity_bytes = '64Mi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS crossings_view TO crossings AS
 SELECT
