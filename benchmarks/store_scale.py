@@ -140,6 +140,16 @@ def fill(engine: Any, runs: int) -> None:
             print(f"{first + count:,} runs", file=sys.stderr, flush=True)
 
 
+def settle(engine: Any) -> None:
+    """Wait for the engine's own merges, as long as a few minutes."""
+    quiet = 0
+    for _ in range(240):
+        quiet = 0 if any(engine.rows("SELECT 1 FROM system.merges")) else quiet + 1
+        if quiet == 6:
+            return
+        time.sleep(0.5)
+
+
 @dataclass
 class Timed:
     """Milliseconds of many calls."""
@@ -231,6 +241,7 @@ def main() -> None:
             with Engine(f"chdb://{path}") as engine:
                 schema.require(engine)
                 fill(engine, chosen.runs)
+                settle(engine)
         text = report(measure(f"chdb://{path}", Path(folder) / "spool"))
     print(text) if chosen.dry else publish("store_scale", text)
 

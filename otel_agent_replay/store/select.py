@@ -27,7 +27,7 @@ SELECT run_id, max(toUnixTimestamp64Nano(started)) AS began
 FROM
 (
     SELECT run_id, started FROM runs WHERE origin = '' OR {replays:Bool}
-    ORDER BY started DESC, run_id DESC
+    ORDER BY started DESC
     LIMIT {rows:UInt64}
     %s
 )
@@ -150,12 +150,12 @@ def _count_rows(engine: Engine) -> int:
 def matching(engine: Engine, prefix: str) -> list[str]:
     """Ids of the runs that begin so, newest first: a run id begins with its trace id."""
     sql = """
-        SELECT run_id FROM runs WHERE startsWith(run_id, {prefix:String})
-        GROUP BY run_id ORDER BY max(started) DESC, run_id DESC LIMIT {most:UInt64}
+        SELECT run_id, toUnixTimestamp64Nano(started) FROM runs WHERE startsWith(run_id, {prefix:String})
+        LIMIT {most:UInt64}
     """
-    found = [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
-    if found:
-        return found
+    began = {str(run_id): int(at) for run_id, at in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})}
+    if began:
+        return sorted(began, key=lambda run_id: (began[run_id], run_id), reverse=True)
     sql = "SELECT DISTINCT run_id FROM crossings WHERE startsWith(run_id, {prefix:String}) LIMIT {most:UInt64}"
     return [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
 
