@@ -36,6 +36,9 @@ WORTH_HOLDING = 2048
 MOST_KNOWN = 2000
 """Headers, URLs and values that are remembered."""
 
+SHORT = 200
+"""Characters of texts that are remembered."""
+
 FAULT = "fault"
 """Kind of a value that is masked whole because looking into it failed."""
 
@@ -73,6 +76,8 @@ class Masker:
         self._tokens: dict[str, str] = {}
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
         self._urls: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        """What short texts become; empty for those that stay."""
         self._last: OrderedDict[str, _Last] = OrderedDict()
         self._held = 0
         self._finder = Finder(rules, self.token, self._hook_failed)
@@ -100,8 +105,18 @@ class Masker:
     # -- texts and values ----------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
-        """Any text: a message, a name, a log line."""
-        return self._shielded(text, self._text)
+        """Any text: a message, a name, a log line; the same object where nothing is masked."""
+        return self._remembered(text) if len(text) <= SHORT else self._shielded(text, self._text)
+
+    def _remembered(self, text: str) -> str:
+        """The same for a short text, of which many come again and again."""
+        known = self._texts.get(text)
+        if known is None:
+            made = self._shielded(text, self._text)
+            if len(self._texts) >= MOST_KNOWN:
+                self._texts.clear()
+            known = self._texts[text] = "" if made == text else made
+        return known or text
 
     def value(self, value: Json) -> Json:
         """A value as the codec wrote it; the same object where nothing is masked."""
@@ -115,7 +130,9 @@ class Masker:
     def attribute(self, name: str, held: Any) -> Any:
         """One attribute, or the body of a log record; the same object where nothing is masked."""
         if isinstance(held, str):
-            return self._shielded(held, lambda text: self._named(name, text))
+            return (
+                self._shielded(held, lambda text: self._named(name, text)) if self._is_named(name) else self.text(held)
+            )
         if isinstance(held, bytes):
             return self.body(held)
         if isinstance(held, Mapping):
@@ -202,10 +219,14 @@ class Masker:
         return replaced(text, spans) if spans else text
 
     def _named(self, name: str, text: str) -> str:
-        name = plain_name(name.rpartition(".")[2]) if name else ""
-        if name and (name in self.rules.keys or (self.rules.defaults and is_header(name))):
-            return self._by_name(text, name)
+        if self._is_named(name):
+            return self._by_name(text, plain_name(name.rpartition(".")[2]))
         return self._text(text)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether what has this name is masked whatever it is."""
+        last = name.rpartition(".")[2]
+        return (self.rules.defaults and is_header(last)) or plain_name(last) in self.rules.keys
 
     def _by_name(self, text: str, name: str) -> str:
         return replaced(text, self._finder.value(text, name))
