@@ -7,6 +7,7 @@ values were equal and nothing else of them. `variables` says how tokens look and
 from __future__ import annotations
 
 import hmac
+import re
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ FAULT = "fault"
 UNREADABLE = "unreadable"
 """Kind of a body that is masked whole because its content coding cannot be undone here."""
 
+_FORM = re.compile(rb"[\w.\[\]%+-]{1,100}=[^\s{\[]*\Z")
 _CUT = b'},{"'
 """Ends a member of a list of objects; a JSON string cannot hold it."""
 
@@ -358,19 +360,17 @@ class Masker:
 
     def _body_spans(self, data: bytes) -> list[Span]:
         """What is to be masked, in bytes."""
+        if _is_form(data):
+            text, coding = _readable(data)
+            worth = self.rules.everywhere or bool(self.rules.keys) or self._suspicious(b"?" + data, 0, len(data) + 1)
+            return _in_bytes(self._finder.form(text), text, coding) if worth else []
         streamed = mask_stream.is_stream(data)
         worth = self.rules.everywhere or self._suspicious(data, 0, len(data))
         if not worth and not (streamed and mask_stream.may_hold(data, self._suspicious)):
             return []
         text, coding = _readable(data)
-        found = mask_stream.find(text, self._finder) if streamed else self._document(text, data)
+        found = mask_stream.find(text, self._finder) if streamed else self._finder.text(text)
         return _in_bytes(found, text, coding)
-
-    def _document(self, text: str, data: bytes) -> list[Span]:
-        head = data[:1]
-        if head not in (b"{", b"[") and b"=" in data[:200] and b"\n" not in data[:200] and b"\r" not in data:
-            return self._finder.form(text)
-        return self._finder.text(text)
 
     def _spans_after(self, body: bytes, stream: str) -> list[Span]:
         """The same, where what the last body of the stream held too has been looked at already."""
@@ -456,6 +456,11 @@ def _undigested(masker: Masker, held: Json) -> Json:
         return held
     whole = length <= len(text.encode("utf-8", "surrogatepass"))
     return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+
+
+def _is_form(data: bytes) -> bool:
+    """Whether a body looks like the fields of a form."""
+    return _FORM.match(data) is not None
 
 
 def _readable(data: bytes) -> tuple[str, str]:

@@ -44,6 +44,12 @@ class Bindings:
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
 
+    def copy(self) -> Bindings:
+        """The same, to be bound further without changing these."""
+        made = Bindings()
+        made._values.update(self._values)
+        return made
+
     def trial(self) -> Trial:
         """Compare with what is known so far; what is learned counts only once it is kept."""
         return Trial(self._values)

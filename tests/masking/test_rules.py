@@ -153,7 +153,9 @@ def test_bytes_around_what_is_masked_stay() -> None:
     secret = "sk-proj-" + D
     body = b'{ "a":\t1.0,"b" : "\\u00e9\xc3\xa9 %s \\/ \\ud83d\\ude00", "c":[ ] }\n' % secret.encode()
     made = masker().body(body)
-    assert re.fullmatch(re.escape(body).replace(secret.replace("-", "\\-").encode(), b"masked.openai-key.[0-9a-f]{20}"), made)
+    assert re.fullmatch(
+        re.escape(body).replace(secret.replace("-", "\\-").encode(), b"masked.openai-key.[0-9a-f]{20}"), made
+    )
 
 
 def test_escapes_and_levels_are_seen_through() -> None:
