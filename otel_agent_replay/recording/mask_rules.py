@@ -25,7 +25,7 @@ Path: TypeAlias = "tuple[str | int | None, ...]"
 DEEP = "\0.."
 
 SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
+    (kind, re.compile(pattern, re.ASCII))
     for kind, pattern in (
         (
             "private-key",
@@ -58,6 +58,11 @@ SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "query",
             r"[?&](?:[\w.-]{0,40}[-_])?(?:(?i:api-?key|key|access_?key|token|sig|signature|secret|password|passwd|auth"
             r"|credential))=(?P<secret>[^&#\s\"'<>\\]+)",
+        ),
+        (
+            "query",
+            r"\A(?:[\w.-]{0,40}[-_])?(?:(?i:api[-_]?key|access[-_]?key|(?:access|refresh|id|auth|session)[-_]token"
+            r"|secret|password|passwd))=(?P<secret>[^&#\s\"'<>\\]+)(?=&|\Z)",
         ),
     )
 )

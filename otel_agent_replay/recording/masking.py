@@ -237,7 +237,7 @@ class Masker:
         """Whether a text has to be looked at closely."""
         if self.rules.everywhere:
             return True
-        data = text.encode("utf-8", "surrogatepass")
+        data = b'"' + text.encode("utf-8", "surrogatepass")
         return self._suspicious(data, 0, len(data))
 
     def _suspicious(self, data: bytes, start: int, end: int) -> bool:

@@ -26,6 +26,9 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that walks away is no news."""
+
     def stop(self) -> None:
         self.shutdown()
         self.server_close()

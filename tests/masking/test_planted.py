@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from otel_agent_replay.recording.assemble import assemble
@@ -157,18 +157,16 @@ def forms(secret: str) -> set[bytes]:
     data = {form.encode() for form in plain}
     if "\n" in secret:
         data |= {line.encode() for line in secret.split("\n")[1:-1]}
-    for shift in range(3):  # base64 of it, wherever in three bytes it begins
-        coded = base64.b64encode(b"\0" * shift + secret.encode())
-        data.add(coded[(0, 2, 3)[shift] + 2 : -4])
     return data
 
 
 def leaks(planted: dict[str, str], data: bytes) -> list[str]:
-    data += b"\n" + b"\n".join(base64.b64decode(found + b"=" * (-len(found) % 4)) for found in _BASE64.findall(data))
+    decoded = [base64.b64decode(found[: len(found) // 4 * 4]) for found in _BASE64.findall(data)]
+    data = b"\n".join([data, *decoded])
     return [name for name, secret in planted.items() if any(form in data for form in forms(secret))]
 
 
-_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,}(?![A-Za-z0-9+/])(?=[\"'=])")
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,}(?![A-Za-z0-9+/])")
 
 
 def everything(recording: Recording) -> bytes:
@@ -205,7 +203,13 @@ def check(agent: Agent) -> None:
     assert leaks(every, b"\n".join(agent.stored())) == []
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+@settings(
+    max_examples=2,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
+    database=None,
+)
 @given(first=secrets(), second=secrets())
 def test_no_planted_credential_is_written_sent_or_stored(
     bench: Any, server: Server, first: dict[str, str], second: dict[str, str]
