@@ -28,6 +28,13 @@ TOKEN = re.compile(rf"masked\.[a-z0-9]+(?:-[a-z0-9]+)*\.([0-9a-f]{{{HEX}}})|{ANY
 """Finds them; the first group is what equal ones have in common."""
 
 
+def beginning(text: str, most: int) -> str:
+    """The first characters of a text that is too long, up to a blank: no credential is cut so that it is not known."""
+    if len(text) <= most:
+        return text
+    return text[: max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), 0)]
+
+
 def token(kind: str, digest: str) -> str:
     """How a masked value is written. `kind` is lower-case words and hyphens, `digest` has HEX hex digits."""
     return f"masked.{kind}.{digest}"

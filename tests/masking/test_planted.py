@@ -238,7 +238,7 @@ def test_no_planted_credential_is_written_sent_or_stored(
     bench.base_url = "http://127.0.0.1:9"
     env = {name: value for name, value in bench.env.items() if name not in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
     replayed = bench.replay(env=env)
-    assert (replayed.code, replayed.divergences) == (0, []), (replayed.out, replayed.err, replayed.report)
+    assert (replayed.code, replayed.divergences) == (0, []), replayed.report
     assert agent.decisions == recorded
 
 
@@ -268,6 +268,6 @@ def test_equal_values_have_equal_tokens(bench: Any, server: Server) -> None:
     (recording,) = agent.recordings()
     tokens = set(re.findall(rb"masked\.[a-z-]+\.([0-9a-f]{20})", everything(recording)))
     keys = {bench.environment[name] for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")}
-    assert len(tokens) == 1 + len(keys) + 2  # the URL's Basic credential, and the whole of the form's escapes
+    assert len(tokens) == 1 + len(keys)
     assert TOKEN.search(str(recording.run.outcome["declared"]))
     check(agent)
