@@ -29,10 +29,13 @@ TOKEN = re.compile(rf"masked\.[a-z0-9]+(?:-[a-z0-9]+)*\.([0-9a-f]{{{HEX}}})|{ANY
 
 
 def beginning(text: str, most: int) -> str:
-    """The first characters of a text that is too long, up to a blank: no credential is cut so that it is not known."""
+    """The first characters of a text that is too long, up to a blank: no credential is cut so that it is not known.
+
+    Without a blank among the last 200 it is cut there; what is left of a credential is long enough to be known.
+    """
     if len(text) <= most:
         return text
-    return text[: max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), 0)]
+    return text[: max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), most - 200)]
 
 
 def token(kind: str, digest: str) -> str:
