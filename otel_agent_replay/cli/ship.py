@@ -12,9 +12,10 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.cli._output import emit_json, warn
 from otel_agent_replay.errors import EXIT_FAILS, UsageError
 from otel_agent_replay.telemetry.shipping import destination, standing
+from otel_agent_replay.telemetry.shipping.delivery import Patience, StoppedError
 from otel_agent_replay.telemetry.shipping.ledger import Ledger, is_written
 from otel_agent_replay.telemetry.shipping.receivers import connect
-from otel_agent_replay.telemetry.shipping.shipper import Patience, Shipper, StoppedError
+from otel_agent_replay.telemetry.shipping.shipper import Shipper
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,10 @@ import pytest
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import CrossingRecord, End, Kind
 from otel_agent_replay.telemetry.shipping import destination
+from otel_agent_replay.telemetry.shipping.delivery import Patience
 from otel_agent_replay.telemetry.shipping.ledger import Ledger
 from otel_agent_replay.telemetry.shipping.receivers import connect
-from otel_agent_replay.telemetry.shipping.shipper import Patience, Shipper
+from otel_agent_replay.telemetry.shipping.shipper import Shipper
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -106,7 +107,7 @@ class Home:
         self.environ |= {f"OTEL_EXPORTER_OTLP_{name.upper()}": value for name, value in settings.items()}
         return self
 
-    def ship(self, *, batch_bytes: int = 3_500_000, seconds: float = 20.0, rounds: int = 50) -> Shipper:
+    def ship(self, *, batch_bytes: int = 3_500_000, seconds: float = 20.0, rounds: int = 500) -> Shipper:
         """Ship all that there is, within so many seconds."""
         to = destination.read(self.environ)
         assert to is not None
@@ -123,7 +124,9 @@ class Home:
         try:
             for _ in range(rounds):
                 if not shipper.round(lambda _path, _written: True):
-                    break
+                    if not shipper.stuck:
+                        break
+                    time.sleep(0.02)
         finally:
             receiver.close()
         return shipper

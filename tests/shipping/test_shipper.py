@@ -16,8 +16,8 @@ from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, decode, scan
 from otel_agent_replay.telemetry.shipping import destination
+from otel_agent_replay.telemetry.shipping.delivery import StoppedError
 from otel_agent_replay.telemetry.shipping.ledger import Claim, Origin
-from otel_agent_replay.telemetry.shipping.shipper import StoppedError
 from otel_agent_replay.telemetry.shipping.standing import standing
 
 KINDS = ["grpc", "http/protobuf"]
@@ -265,6 +265,69 @@ def test_a_receiver_that_refuses_everything_is_taken_for_the_wrong_one(home, ser
         home.to(server, kind).ship(seconds=3)
     assert len(frames_of(home)) == len(frames)
     assert "refuses everything" in "".join(standing(home.path).failing.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_fails_for_ever_holds_up_nothing_else(home, servers, lib, kind: str, first: bool) -> None:
+    """A receiver may answer what it cannot store as if it were down."""
+    keys = ["tool:picky", "tool:fine"] if first else ["tool:fine", "tool:picky"]
+    recorder = home.recorder()
+    run = recorder.start()
+    for key in keys:
+        for number in range(12):
+            run.call(key if number == 7 else "tool:fine", str(number))
+    run.end()
+    recorder.close()
+    record(home, 6)
+    frames = frames_of(home)
+
+    def judge(request, _number):
+        return lib.Said(500, "cannot store it") if any(map(lib.rejected, lib.spans_of(request))) else None
+
+    server = servers(kind, judge=judge)
+    shipper = home.to(server, kind).ship()
+    lacking = kept(frames) - server.inbox.ids
+    assert len(lacking) == 1
+    assert shipper.refused == 1
+    assert not home.files()
+    (reasons,) = home.ledger.refused.glob("*.jsonl")
+    assert "cannot store it" in reasons.read_text()
+    found = standing(home.path)
+    assert (found.waiting, found.refused, found.failing) == (0, 1, {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_refusals_do_not_hold_up_what_is_accepted(home, servers, lib, kind: str) -> None:
+    record(home, 100, key="tool:picky")
+    frames = record(home, 6)
+
+    def judge(request, _number):
+        return lib.Said(400, "a bad span") if any(map(lib.rejected, lib.spans_of(request))) else None
+
+    server = servers(kind, judge=judge)
+    shipper = home.to(server, kind).ship(seconds=60)
+    assert shipper.refused == 100
+    assert len(kept(frames) - server.inbox.ids) == 100
+    assert not home.files()
+
+
+def test_a_file_that_is_stuck_lets_others_go_first(home, servers, lib) -> None:
+    """Nothing of the first file ever gets through; the second goes all the same."""
+    record(home, 3)
+    (first,) = home.files()
+    home.ledger.describe(first.name, Origin({"service.name": "odd"}, "d"))
+    record(home, 3)
+
+    def judge(request, _number):
+        odd = any(a.value.string_value == "odd" for each in request.resource_spans for a in each.resource.attributes)
+        return lib.Said(503, "not this", retry_after="0.05") if odd else None
+
+    server = servers("http/protobuf", judge=judge)
+    with pytest.raises(StoppedError):
+        home.to(server, "http/protobuf").ship(seconds=2)
+    assert home.files() == [first]
+    assert server.inbox.spans
 
 
 @pytest.mark.parametrize("kind", KINDS)

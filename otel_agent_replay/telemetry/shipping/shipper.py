@@ -2,66 +2,41 @@
 
 Each batch is sent until the receiver has acknowledged or refused all of it. A refusal is narrowed down by halves to
 the spans that it is about; those are set aside with the reason, all others go through. Only then is it written down
-how far the file is shipped, so a shipper that is killed sends a batch twice and loses none.
+how far the file is shipped, so a shipper that is killed sends a batch twice and loses none. Where a batch does not get
+through for now, the other files have their turn.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.recording.frames import encode
 from otel_agent_replay.recording.parts import SMALLEST
 from otel_agent_replay.telemetry.shipping import loss
-from otel_agent_replay.telemetry.shipping.answers import Verdict
-from otel_agent_replay.telemetry.shipping.batches import Envelope, Span, batches, encoded, open_file
+from otel_agent_replay.telemetry.shipping.batches import Envelope, batches, encoded, open_file
+from otel_agent_replay.telemetry.shipping.delivery import Delivery, Job, Patience, StuckError
 from otel_agent_replay.telemetry.shipping.ledger import Claim, is_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from otel_agent_replay.telemetry.shipping.answers import Answer, Receiver
+    from otel_agent_replay.telemetry.shipping.answers import Receiver
     from otel_agent_replay.telemetry.shipping.batches import Batch
     from otel_agent_replay.telemetry.shipping.ledger import Ledger
 
 BATCHES_IN_TURN = 16
 """Batches of one file that are sent before the other files have their turn."""
 
-MOST_REFUSED_AT_FIRST = 32
-"""Spans: a receiver that refuses more, before it has accepted any, is taken to be the wrong one."""
-
-MOST_REFUSED_IN_A_ROW = 1000
-"""Spans: the same of one that has accepted some before."""
-
 PAUSE = 30.0
 """Seconds that a file is left alone after something here, not the receiver, kept it from being shipped."""
 
-_REFUSES_ALL = "the receiver refuses everything that it is sent ({why})"
-
-
-class StoppedError(Exception):
-    """The shipper is to stop, or its time is over, while a batch is not acknowledged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long is waited between attempts, in seconds: doubled each time, with jitter."""
-
-    first: float = 0.5
-    most: float = 30.0
-    blocked: float = 5.0
-    """The first wait where somebody has to change something."""
-
-    def wait(self, failures: int, answer: Answer) -> float:
-        """Before the attempt after so many failures; never less than what the receiver asked for."""
-        first = self.blocked if answer.verdict is Verdict.BLOCKED else self.first
-        longest = min(first * 2 ** min(failures, 16), max(self.most, first))
-        jitter = int.from_bytes(real.urandom(4), "big") / 2**32
-        return float(max(longest * (0.5 + jitter / 2), min(answer.after, 3600.0)))
+MOST_KEPT = 8
+"""Batches that stopped half way and are remembered, so that what was accepted of them is not sent again."""
 
 
 class Shipper:
@@ -91,13 +66,12 @@ class Shipper:
         patience: Patience | None = None,
     ) -> None:
         self._ledger = ledger
-        self._receiver = receiver
         self._destination = destination
-        self._most = batch_bytes
-        self._stopped = stopped
         self._patience = patience or Patience()
-        self._refused_in_a_row = 0
-        self._accepts = False
+        self._delivery = Delivery(receiver, batch_bytes, self._patience, stopped, self._said)
+        self._halfway: dict[str, tuple[Batch, Job]] = {}
+        """By the name of the file."""
+        self._stuck: set[str] = set()
         self._failing = bool(ledger.failing(destination))
         self._unreadable: set[str] = set()
         self._paused: dict[str, float] = {}
@@ -115,7 +89,9 @@ class Shipper:
             StoppedError: as its name says.
         """
         moved = False
-        for path in self._ledger.files():
+        files = self._ledger.files()
+        self._stuck &= {path.name for path in files}
+        for path in files:
             if path.name in self._unreadable or (ignored is not None and ignored(path)):
                 continue
             with suppress(FileNotFoundError):
@@ -123,6 +99,11 @@ class Shipper:
                 if wanted(path, written):
                     moved = self._file(path, written=written) or moved
         return moved
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something that was tried does not get through for now, so that it is worth another round."""
+        return bool(self._stuck)
 
     def _file(self, path: Path, *, written: bool) -> bool:
         """One file's turn. Whether anything of it was shipped or removed."""
@@ -139,9 +120,15 @@ class Shipper:
             return False
         with claim:
             try:
-                return self._claimed(claim, size, written=written)
+                moved = self._claimed(claim, size, written=written)
+            except StuckError as stuck:
+                self._stuck.add(path.name)
+                self._paused[path.name] = real.monotonic() + self._patience.wait(0, stuck.answer)
+                return False
             except OSError as error:
                 return self._pause(path, error)
+        self._stuck.discard(path.name)
+        return moved
 
     def _pause(self, path: Path, error: OSError) -> bool:
         self._paused[path.name] = real.monotonic() + PAUSE
@@ -159,8 +146,11 @@ class Shipper:
             return False
         moved, reached, newer = False, begin, False
         try:
-            most = max(self._most - envelope.size, SMALLEST)
-            for number, batch in enumerate(batches(descriptor, begin, size, most, written=written)):
+            most = max(self._delivery.most - envelope.size, SMALLEST)
+            held = self._halfway.get(claim.path.name)
+            halfway = [held[0]] if held is not None and held[0].begin == begin else []
+            rest = batches(descriptor, halfway[0].end if halfway else begin, size, most, written=written)
+            for number, batch in enumerate(chain(halfway, rest)):
                 self._batch(claim, envelope, batch)
                 moved, reached, newer = moved or batch.end > batch.begin, max(reached, batch.end), batch.newer
                 if number + 1 >= BATCHES_IN_TURN:
@@ -178,97 +168,41 @@ class Shipper:
         return moved
 
     def _batch(self, claim: Claim, envelope: Envelope, batch: Batch) -> None:
-        counts = claim.progress.counts
+        counts, name = claim.progress.counts, claim.path.name
         aside: list[tuple[bytes, str]] = []
-        spans = batch.spans
-        if batch.damages:
-            spans += [span for note in loss.notes(claim.path, batch.damages) for span in encoded(note, self._most)]
-            aside += [(_bytes(claim.path, each.offset, each.length), each.why) for each in batch.damages]
-        refused = self._deliver(envelope, spans) if spans else []
-        aside += [(b"".join(encode(span.frame)), why) for span, why in refused]
+        before, job = self._halfway.pop(name, (None, None))
+        if job is None or before is not batch:
+            spans = batch.spans
+            if batch.damages:
+                spans += [
+                    span
+                    for note in loss.notes(claim.path, batch.damages)
+                    for span in encoded(note, self._delivery.most)
+                ]
+            job = Job(envelope, spans)
+        try:
+            self._delivery.deliver(job)
+        except StuckError:
+            if job.begun:
+                self._halfway[name] = (batch, job)
+                for oldest in [*self._halfway][:-MOST_KEPT]:
+                    del self._halfway[oldest]
+            raise
+        aside += [(_bytes(claim.path, each.offset, each.length), each.why) for each in batch.damages]
+        aside += [(b"".join(encode(span.frame)), why) for span, why in job.refused]
         if aside:
-            self._ledger.set_aside(claim.path.name, aside)
+            self._ledger.set_aside(name, aside)
             self.refused += len(aside)
         counts.refused += len(aside)
-        counts.frames += max(batch.frames - len(refused), 0)
+        counts.frames += max(batch.frames - len(job.refused), 0)
         counts.bytes += batch.bytes
-        counts.spans += len(spans) - len(refused)
+        counts.spans += len(job.spans) - len(job.refused)
         claim.advance(max(batch.end, batch.begin))
-
-    def _deliver(self, envelope: Envelope, spans: list[Span]) -> list[tuple[Span, str]]:
-        """Send spans, in order, until each is accepted or refused; gives the refused ones and why."""
-        refused: list[tuple[Span, str]] = []
-        todo = [spans]
-        while todo:
-            group = todo.pop()
-            if envelope.size + _size(group) > self._most and (smaller := self._smaller(envelope, group)):
-                todo += reversed(smaller)  # what it is for is known by now
-                continue
-            answer = self._answer(envelope.request([span.data for span in group]))
-            if answer.verdict is Verdict.ACCEPTED:
-                self._refused_in_a_row, self._accepts = 0, True
-            elif answer.verdict is Verdict.TOO_LARGE and (smaller := self._learn(envelope, group)):
-                todo += reversed(smaller)
-            elif len(group) == 1 or (answer.verdict is Verdict.PARTIAL and answer.rejected >= len(group)):
-                refused += [(span, answer.why) for span in group]
-                self._refused_in_a_row += len(group)
-            else:
-                if answer.verdict is Verdict.PARTIAL:
-                    self._refused_in_a_row = 0
-                todo += reversed(_halves(group))
-        return refused
-
-    def _learn(self, envelope: Envelope, group: list[Span]) -> list[list[Span]]:
-        """A request was too large: this one goes in smaller ones, and so do those to come."""
-        size = envelope.size + _size(group)
-        self._most = min(self._most, max(size // 2, envelope.size + SMALLEST))
-        return self._smaller(envelope, group)
-
-    def _smaller(self, envelope: Envelope, group: list[Span]) -> list[list[Span]]:
-        """The same in smaller requests; nothing where it can be made no smaller."""
-        if len(group) > 1:
-            return _halves(group)
-        found = encoded(group[0].frame, max(self._most - envelope.size, SMALLEST))
-        return [found] if max(span.size for span in found) < group[0].size else []
-
-    def _answer(self, request: bytes) -> Answer:
-        """The answer to a request, sent again as long as it may yet be accepted."""
-        failures = 0
-        while True:
-            answer = self._receiver.send(request)
-            refused = answer.verdict in (Verdict.REFUSED, Verdict.PARTIAL, Verdict.TOO_LARGE)
-            most = MOST_REFUSED_IN_A_ROW if self._accepts else MOST_REFUSED_AT_FIRST
-            if refused and self._refused_in_a_row >= most:
-                answer = type(answer)(Verdict.BLOCKED, _REFUSES_ALL.format(why=answer.why))
-            if answer.verdict not in (Verdict.LATER, Verdict.BLOCKED):
-                self._said("")
-                return answer
-            self._said(answer.why)
-            self._wait(self._patience.wait(failures, answer))
-            failures += 1
 
     def _said(self, why: str) -> None:
         if why or self._failing:
             self._failing = bool(why)
             self._ledger.say_failing(self._destination, why)
-
-    def _wait(self, seconds: float) -> None:
-        until = real.monotonic() + seconds
-        while not self._stopped():
-            left = until - real.monotonic()
-            if left <= 0:
-                return
-            real.sleep(min(left, 0.1))
-        raise StoppedError
-
-
-def _size(group: Sequence[Span]) -> int:
-    return sum(span.size for span in group)
-
-
-def _halves(group: list[Span]) -> list[list[Span]]:
-    half = len(group) // 2
-    return [group[:half], group[half:]]
 
 
 def _bytes(path: Path, offset: int, length: int) -> bytes:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.boundary import real
 from otel_agent_replay.errors import AgentReplayError
 from otel_agent_replay.telemetry.shipping import destination
+from otel_agent_replay.telemetry.shipping.delivery import StoppedError
 from otel_agent_replay.telemetry.shipping.ledger import Ledger, is_written
 from otel_agent_replay.telemetry.shipping.receivers import connect
-from otel_agent_replay.telemetry.shipping.shipper import Shipper, StoppedError
+from otel_agent_replay.telemetry.shipping.shipper import Shipper
 
 if TYPE_CHECKING:
     from otel_agent_replay.telemetry.shipping.destination import Destination
@@ -64,7 +65,8 @@ class _Worker:
         try:
             while self._ledger.spool.is_dir():
                 moved = self._shipper.round(self._wanted, self._ignored)
-                if not moved and real.monotonic() - self._live > LINGERS:
+                patience = GIVES_UP if self._shipper.stuck else LINGERS
+                if not moved and real.monotonic() - self._live > patience:
                     break
                 poll = POLL if moved else min(poll * 1.3, SLOWEST_POLL)
                 real.sleep(poll)
