@@ -89,7 +89,7 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool
         while True:
             moved = shipper.round(lambda _path, _written: True)
             done = all(
-                _is_shipped(ledger, path, size) for path, size in goal.items() if path.name not in shipper.problems
+                _is_shipped(ledger, path, size, to) for path, size in goal.items() if path.name not in shipper.problems
             )
             if done or (not moved and real.monotonic() >= until):
                 return shipper, done
@@ -101,9 +101,9 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool
         receiver.close()
 
 
-def _is_shipped(ledger: Ledger, path: Path, size: int) -> bool:
+def _is_shipped(ledger: Ledger, path: Path, size: int, to: Destination) -> bool:
     """Whether so many bytes of a file are shipped; one that is removed was shipped whole."""
-    return not path.exists() or (ledger.progress(path.name).offset >= size and is_written(path))
+    return not path.exists() or (ledger.progress(path.name, to.name).offset >= size and is_written(path))
 
 
 def _say(before: Standing, after: Standing, to: Destination, why: str, *, as_json: bool, refused: int) -> None:

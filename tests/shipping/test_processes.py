@@ -302,3 +302,23 @@ def test_what_lies_beside_the_program_stands_in_for_no_library(home, servers) ->
     start(home, 'work("a")\n').communicate(timeout=60)
     eventually(lambda: shipped(home))
     assert outcomes(server.inbox.spans) == sorted(returned(home))
+
+
+def test_what_is_left_of_another_receiver_is_left_to_it_for_some_time(home, servers) -> None:
+    gone = servers("grpc")
+    gone.close()
+    home.to(gone, "grpc").environ["OTEL_AGENT_REPLAY_EXIT_WAIT"] = "0"
+    start(home, 'work("first")\n').communicate(timeout=60)
+    for pid in shippers(home):
+        os.kill(pid, signal.SIGKILL)
+    (left,) = home.files()
+    server = servers("grpc")
+    home.to(server, "grpc")
+    start(home, 'work("second")\n').communicate(timeout=60)
+    eventually(lambda: not shippers(home))
+    assert home.files() == [left]
+    long_ago = time.time() - 3600
+    os.utime(left, (long_ago, long_ago))
+    start(home, 'work("third")\n').communicate(timeout=60)
+    eventually(lambda: shipped(home))
+    assert outcomes(server.inbox.spans) == sorted(returned(home))

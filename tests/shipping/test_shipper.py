@@ -403,16 +403,33 @@ def test_a_file_is_shipped_as_it_grows_and_kept_while_it_is_written(home, server
 def test_two_never_ship_one_file_at_once(home, servers) -> None:
     record(home)
     (path,) = home.files()
-    claim = Claim.take(home.ledger, path)
+    claim = Claim.take(home.ledger, path, "d")
     assert claim is not None
     with claim:
-        assert Claim.take(home.ledger, path) is None
+        assert Claim.take(home.ledger, path, "d") is None
         server = servers("grpc")
         home.to(server, "grpc").ship()
         assert not server.inbox.spans
     home.ship()
     assert not home.files()
-    assert Claim.take(home.ledger, path) is None
+    assert Claim.take(home.ledger, path, "d") is None
+
+
+def test_what_one_receiver_has_is_no_part_of_what_another_gets(home, servers) -> None:
+    one, other = servers("grpc"), servers("http/protobuf")
+    recorder = home.recorder()
+    run = recorder.start()
+    run.call("tool:t", "first")
+    home.to(one, "grpc").ship()
+    assert one.inbox.spans
+    run.call("tool:t", "second")
+    run.end()
+    recorder.close()
+    frames = frames_of(home)
+    home.to(other, "http/protobuf").ship()
+    assert kept(frames) <= other.inbox.ids
+    assert not home.files()
+    assert standing(home.path).shipped.frames == len(frames)
 
 
 def test_progress_that_cannot_be_read_sends_everything_again(home, servers, lib) -> None:

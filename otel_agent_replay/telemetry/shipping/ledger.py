@@ -69,6 +69,8 @@ class Progress:
 
     offset: int = 0
     counts: Counts = field(default_factory=Counts)
+    destination: str = ""
+    """Name of the destination that has it; what another one has is no part of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,26 @@ class Ledger:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def progress(self, name: str) -> Progress:
-        """How far a file is shipped, as far as is known."""
+    def progress(self, name: str, destination: str = "") -> Progress:
+        """How far a file is shipped, as far as is known: to one destination, where one is named."""
         try:
-            return _parsed((self.folder / (name + PROGRESS)).read_bytes())
+            return _parsed((self.folder / (name + PROGRESS)).read_bytes(), destination)
         except OSError:
-            return Progress()
+            return Progress(destination=destination)
+
+    def is_served(self, destination: str) -> bool:
+        """Whether a process ships to that destination."""
+        try:
+            descriptor = os.open(self.folder / f"{destination}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def files(self) -> list[Path]:
         """The spool files there are, the oldest first."""
@@ -241,15 +257,15 @@ class Ledger:
 class Claim:
     """The right to ship one file. Use it as a context manager."""
 
-    def __init__(self, ledger: Ledger, path: Path, descriptor: int) -> None:
+    def __init__(self, ledger: Ledger, path: Path, descriptor: int, destination: str) -> None:
         self.ledger = ledger
         self.path = path
         self._descriptor = descriptor
-        self.progress = _parsed(os.pread(descriptor, 1024, 0))
+        self.progress = _parsed(os.pread(descriptor, 1024, 0), destination)
 
     @classmethod
-    def take(cls, ledger: Ledger, path: Path) -> Claim | None:
-        """Claim a file; None where somebody else ships it, or it is gone. Raises OSError."""
+    def take(cls, ledger: Ledger, path: Path, destination: str) -> Claim | None:
+        """Claim a file for a destination; None where somebody else ships it, or it is gone. Raises OSError."""
         make_private(ledger.folder)
         beside = ledger.folder / (path.name + PROGRESS)
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -258,7 +274,7 @@ class Claim:
             held, found = os.fstat(descriptor), beside.stat()
             if held.st_ino == found.st_ino:
                 if path.exists():
-                    return cls(ledger, path, descriptor)
+                    return cls(ledger, path, descriptor, destination)
                 beside.unlink()  # it was shipped and removed just now; this is our own empty one
         except BlockingIOError:
             pass
@@ -275,7 +291,8 @@ class Claim:
         self.progress.offset = offset
         counts = self.progress.counts
         numbers = (offset, *(getattr(counts, each.name) for each in fields(Counts)))
-        os.pwrite(self._descriptor, b"".join(b"%020d\n" % number for number in numbers), 0)
+        named = b"%-20s\n" % self.progress.destination.encode()
+        os.pwrite(self._descriptor, b"".join(b"%020d\n" % number for number in numbers) + named, 0)
 
     def finish(self) -> None:
         """The file is shipped whole and its writer is dead: remove it. Raises OSError."""
@@ -316,14 +333,16 @@ def make_private(directory: Path) -> None:
         directory.mkdir(0o700, parents=True, exist_ok=True)
 
 
-def _parsed(data: bytes) -> Progress:
-    """What `Claim.advance` wrote; nothing where it is anything else, so that all is sent again."""
-    lines = data.split(b"\n")
+def _parsed(data: bytes, destination: str) -> Progress:
+    """What `Claim.advance` wrote for a destination; nothing where it is anything else, so that all is sent again."""
+    *lines, named, _ = data.split(b"\n") if data.count(b"\n") > 1 else (b"", b"", b"")
+    held = named.decode("ascii", "replace").strip()
     names = [each.name for each in fields(Counts)]
-    if len(lines) != len(names) + 2 or not all(len(line) == 20 and line.isdigit() for line in lines[:-1]):
-        return Progress()
-    offset, *numbers = map(int, lines[:-1])
-    return Progress(offset, Counts(**dict(zip(names, numbers, strict=True))))
+    sound = len(lines) == len(names) + 1 and all(len(line) == 20 and line.isdigit() for line in lines)
+    if not sound or destination not in ("", held):
+        return Progress(destination=destination)
+    offset, *numbers = map(int, lines)
+    return Progress(offset, Counts(**dict(zip(names, numbers, strict=True))), held)
 
 
 def _write(path: Path, data: bytes) -> None:

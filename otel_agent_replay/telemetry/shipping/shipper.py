@@ -110,10 +110,10 @@ class Shipper:
         size = path.stat().st_size
         if real.monotonic() < self._paused.get(path.name, 0.0):
             return False
-        if written and self._ledger.progress(path.name).offset == size:
+        if written and self._ledger.progress(path.name, self._destination).offset == size:
             return False
         try:
-            claim = Claim.take(self._ledger, path)
+            claim = Claim.take(self._ledger, path, self._destination)
         except OSError as error:
             return self._pause(path, error)
         if claim is None:

@@ -33,6 +33,9 @@ LINGERS = 2.0
 GIVES_UP = 60.0
 """Seconds that it goes on once nobody records any more and nothing gets through; the next process ships the rest."""
 
+LEFT_FOR = 600.0
+"""Seconds after the last write for which a file is left to those who ship where its process shipped to."""
+
 
 def main(asked: str) -> None:
     """Run until there is nothing more to do. `asked` is JSON: `home`, `batch_bytes`."""
@@ -87,11 +90,16 @@ class _Worker:
         return not self._destination(path)
 
     def _wanted(self, path: Path, written: bool) -> bool:  # noqa: FBT001 (as the shipper calls it)
-        """Files that are written for this destination, and leftovers of processes that shipped anywhere."""
+        """Files of this destination, and what another one has had nobody for, long after their processes ended."""
         named = self._destination(path)
-        if written and named == self._to.name:
-            self._live = real.monotonic()
-        return named == self._to.name if written else bool(named)
+        if named == self._to.name:
+            if written:
+                self._live = real.monotonic()
+            return True
+        if written or not named:
+            return False
+        left_ns = real.time_ns() - path.stat().st_mtime_ns
+        return left_ns > LEFT_FOR * 1e9 and not self._ledger.is_served(named)
 
     def _stopped(self) -> bool:
         """Nobody records any more, and nothing has got through for long. Asked while nothing gets through."""
