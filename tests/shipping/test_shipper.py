@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import resource
 import ssl
 import subprocess
 import threading
@@ -17,7 +19,9 @@ from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, decode, scan
 from otel_agent_replay.telemetry.shipping import destination
 from otel_agent_replay.telemetry.shipping.delivery import StoppedError
-from otel_agent_replay.telemetry.shipping.ledger import Claim, Origin
+from otel_agent_replay.telemetry.shipping.ledger import Claim, Ledger, Origin, Progress
+from otel_agent_replay.telemetry.shipping.receivers import connect
+from otel_agent_replay.telemetry.shipping.shipper import Shipper
 from otel_agent_replay.telemetry.shipping.standing import standing
 
 KINDS = ["grpc", "http/protobuf"]
@@ -430,6 +434,80 @@ def test_what_one_receiver_has_is_no_part_of_what_another_gets(home, servers) ->
     assert kept(frames) <= other.inbox.ids
     assert not home.files()
     assert standing(home.path).shipped.frames == len(frames)
+
+
+def test_a_size_that_was_read_before_the_claim_sends_nothing_twice(home, servers, lib) -> None:
+    """Between the two another process ships what was written meanwhile."""
+    server = servers("grpc")
+    home.to(server, "grpc")
+    recorder = home.recorder()
+    run = recorder.start()
+    for number in range(3):
+        run.call("tool:t", str(number))
+    to = destination.read(home.environ)
+
+    class Interrupted(Ledger):
+        """Its reader is interrupted just before it claims the file."""
+
+        turns = iter([True])
+
+        def progress(self, name: str, destination: str = "") -> Progress:
+            found = super().progress(name, destination)
+            if next(self.turns, False):
+                run.call("tool:t", "later")
+                home.ship()
+            return found
+
+    receiver = connect(to)
+    late = Shipper(Interrupted(home.path), receiver, to.name, batch_bytes=1 << 20, stopped=lambda: False)
+    late.round(lambda _path, _written: True)
+    receiver.close()
+    run.end()
+    recorder.close()
+    home.ship()
+    assert len(server.inbox.spans) == len(server.inbox.ids)
+
+
+@pytest.fixture
+def full_disk():
+    """What lets this process, for a time, write nothing beyond some bytes of a file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    @contextlib.contextmanager
+    def full(size: int):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return full
+
+
+def test_on_a_full_disk_what_is_accepted_goes_and_nothing_is_sent_twice(home, servers, full_disk) -> None:
+    frames = record(home)
+    (path,) = home.files()
+    server = servers("grpc")
+    to = destination.read(home.to(server, "grpc").environ)
+    home.ledger.folder.mkdir(parents=True, exist_ok=True)
+    (home.ledger.folder / "shipped.jsonl").write_text("\n" * 1000)
+    claim = Claim.take(home.ledger, path, to.name)
+    assert claim is not None
+    with claim:
+        pass
+    with full_disk(200):
+        home.ship()
+    assert not home.files()
+    assert kept(frames) <= server.inbox.ids
+    assert len(server.inbox.spans) == len(server.inbox.ids)
+
+    record(home)
+    with full_disk(0):
+        shipper = home.ship()
+    assert len(server.inbox.spans) == len(server.inbox.ids), "nothing is sent that could not be noted"
+    assert shipper.problems
+    home.ship()
+    assert not home.files()
 
 
 def test_progress_that_cannot_be_read_sends_everything_again(home, servers, lib) -> None:

@@ -274,7 +274,10 @@ class Claim:
             held, found = os.fstat(descriptor), beside.stat()
             if held.st_ino == found.st_ino:
                 if path.exists():
-                    return cls(ledger, path, descriptor, destination)
+                    claim = cls(ledger, path, descriptor, destination)
+                    if not held.st_size:  # a disk that is full is to refuse this now, not once a batch is accepted
+                        claim.advance(0)
+                    return claim
                 beside.unlink()  # it was shipped and removed just now; this is our own empty one
         except BlockingIOError:
             pass
@@ -297,7 +300,8 @@ class Claim:
     def finish(self) -> None:
         """The file is shipped whole and its writer is dead: remove it. Raises OSError."""
         if self.progress.offset:
-            self.ledger._note_shipped(self.path.name, self.progress.counts)  # noqa: SLF001 (its other half)
+            with suppress(OSError):  # a disk that is full gets room by what follows; what is counted is less
+                self.ledger._note_shipped(self.path.name, self.progress.counts)  # noqa: SLF001 (its other half)
         self.path.unlink(missing_ok=True)
         for suffix in (ORIGIN, PROGRESS):
             (self.ledger.folder / (self.path.name + suffix)).unlink(missing_ok=True)

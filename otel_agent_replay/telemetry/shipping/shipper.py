@@ -33,7 +33,9 @@ BATCHES_IN_TURN = 16
 """Batches of one file that are sent before the other files have their turn."""
 
 PAUSE = 30.0
-"""Seconds that a file is left alone after something here, not the receiver, kept it from being shipped."""
+"""Seconds that a file is left alone after something here, not the receiver, kept it from being shipped …"""
+LONGEST_PAUSE = 600.0
+"""… and at most, where that goes on: it is twice as long each time."""
 
 MOST_KEPT = 8
 """Batches that stopped half way and are remembered, so that what was accepted of them is not sent again."""
@@ -75,6 +77,7 @@ class Shipper:
         self._failing = bool(ledger.failing(destination))
         self._unreadable: set[str] = set()
         self._paused: dict[str, float] = {}
+        self._faults: dict[str, int] = {}
         self.problems: dict[str, str] = {}
         self.refused = 0
 
@@ -107,10 +110,9 @@ class Shipper:
 
     def _file(self, path: Path, *, written: bool) -> bool:
         """One file's turn. Whether anything of it was shipped or removed."""
-        size = path.stat().st_size
         if real.monotonic() < self._paused.get(path.name, 0.0):
             return False
-        if written and self._ledger.progress(path.name, self._destination).offset == size:
+        if written and self._ledger.progress(path.name, self._destination).offset == path.stat().st_size:
             return False
         try:
             claim = Claim.take(self._ledger, path, self._destination)
@@ -120,7 +122,7 @@ class Shipper:
             return False
         with claim:
             try:
-                moved = self._claimed(claim, size, written=written)
+                moved = self._claimed(claim, written=written)
             except StuckError as stuck:
                 self._stuck.add(path.name)
                 self._paused[path.name] = real.monotonic() + self._patience.wait(0, stuck.answer)
@@ -128,24 +130,29 @@ class Shipper:
             except OSError as error:
                 return self._pause(path, error)
         self._stuck.discard(path.name)
+        self._faults.pop(path.name, None)
         return moved
 
     def _pause(self, path: Path, error: OSError) -> bool:
-        self._paused[path.name] = real.monotonic() + PAUSE
+        again = self._faults[path.name] = self._faults.get(path.name, -1) + 1
+        self._paused[path.name] = real.monotonic() + min(PAUSE * 2**again, LONGEST_PAUSE)
+        self._said(f"{path} cannot be shipped ({error.strerror or type(error).__name__})")
         self.problems[path.name] = f"{path} cannot be shipped ({error}); make room, or see whose file it is."
         return False
 
-    def _claimed(self, claim: Claim, size: int, *, written: bool) -> bool:
-        begin = claim.progress.offset
-        if begin > size:  # not what was shipped: all of it is sent
-            begin = 0
+    def _claimed(self, claim: Claim, *, written: bool) -> bool:
         origin = self._ledger.origin(claim.path.name)
         envelope = Envelope(origin.resource if origin is not None else {})
         descriptor = open_file(claim.path)
         if descriptor is None:
             return False
-        moved, reached, newer = False, begin, False
+        moved, newer = False, False
         try:
+            size = os.fstat(descriptor).st_size  # now: before the claim somebody else may have shipped more
+            begin = claim.progress.offset
+            if begin > size:  # not what was shipped: all of it is sent
+                begin = 0
+            reached = begin
             most = max(self._delivery.most - envelope.size, SMALLEST)
             held = self._halfway.get(claim.path.name)
             halfway = [held[0]] if held is not None and held[0].begin == begin else []
