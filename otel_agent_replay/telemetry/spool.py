@@ -122,12 +122,12 @@ class SpoolWriter:
                 while self._deferred:
                     later, needed = self._deferred.popleft()
                     error = self._append(later, vital=needed) or error
-                if self._custody is not None:
-                    self._custody.wrote()
             finally:
                 self._writing = False
         finally:
             self._lock.release()
+        if self._custody is not None:  # which may start a process and log: not while others wait
+            self._custody.wrote()
         if error is not None:
             self._tell(error)
         return error is None

@@ -15,6 +15,7 @@ import pytest
 
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import decode
+from otel_agent_replay.telemetry.shipping import destination
 
 BIN = Path(sys.executable).parent
 KINDS = ["grpc", "http/protobuf"]
@@ -320,5 +321,33 @@ def test_what_is_left_of_another_receiver_is_left_to_it_for_some_time(home, serv
     long_ago = time.time() - 3600
     os.utime(left, (long_ago, long_ago))
     start(home, 'work("third")\n').communicate(timeout=60)
+    eventually(lambda: shipped(home))
+    assert outcomes(server.inbox.spans) == sorted(returned(home))
+
+
+def test_a_process_that_fails_to_ship_says_so(home, servers, lib) -> None:
+    """Whatever fails in it, nobody else would hear of it."""
+    server = servers("grpc")
+    to = destination.read(home.to(server, "grpc").environ)
+    asked = {"home": str(home.path), "destination": to.name, "batch_bytes": "many"}
+    (home.path / "spool").mkdir(parents=True)
+    home.ledger.folder.mkdir()
+    code = f"from otel_agent_replay.telemetry.shipping import worker; worker.main({json.dumps(asked)!r})"
+    home.run(sys.executable, "-c", code, code=1)
+    assert "ValueError" in home.ledger.failing(to.name)
+
+
+def test_who_records_a_file_is_said_later_where_it_cannot_be_said_at_once(home, servers) -> None:
+    server = servers("grpc")
+    home.to(server, "grpc")
+    home.path.mkdir()
+    (home.path / "shipping").write_text("in the way")
+    body = """
+work("a")
+os.unlink(os.path.join(os.environ["OTEL_AGENT_REPLAY_HOME"], "shipping"))
+time.sleep(1.2)
+work("b")
+"""
+    start(home, body).communicate(timeout=60)
     eventually(lambda: shipped(home))
     assert outcomes(server.inbox.spans) == sorted(returned(home))

@@ -103,6 +103,11 @@ def test_the_resource_and_the_scope_are_those_of_the_process(home, servers) -> N
     assert each.scope_spans[0].scope.name == "otel_agent_replay"
 
 
+def test_a_resource_that_cannot_be_written_down_leaves_the_destination(home) -> None:
+    home.ledger.describe("a.spool", Origin({("odd", 1): 2}, "d"))
+    assert home.ledger.origin("a.spool") == Origin({}, "d")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_content_comes_before_what_refers_to_it(home, servers, kind: str) -> None:
     record(home, 40, 5_000)

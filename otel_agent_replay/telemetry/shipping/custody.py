@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.telemetry.shipping.destination import VARIABLES
 from otel_agent_replay.telemetry.shipping.ledger import Ledger, Origin, make_private
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ LOOKS_AT_LEAST_EVERY = 60.0
 FAILING_FOR = 90.0
 """Seconds for which it is believed that nothing gets through: whoever ships says so again more often than that."""
 
+LIVES_AFTER = 2
+"""So many processes that ship may die early before that is told."""
+
 SETTLING = 0.02
 """Seconds between two looks at whether the last frames are shipped."""
 
@@ -48,9 +52,12 @@ from otel_agent_replay.telemetry.shipping import worker
 worker.main(sys.argv[2])
 """
 # What the program listens at is not held open, and what lies beside the program does not stand in for a library.
+_ALONE = "import os\nif os.fork(): os._exit(0)\n"
+"""Before that, where no shell stands between, so that it is nobody's child."""
 _LOCK = 3
 """The descriptor that the started process holds the lock by."""
 _SHELL = "/bin/sh"
+_PYTHONS = ("python", "pypy")
 
 # Bound once: what records or replaces these is not about the process that ships.
 _spawn, _wait, _open, _close, _stat = os.posix_spawn, os.waitpid, os.open, os.close, os.stat
@@ -83,6 +90,9 @@ class Custody:
         self._look_at = 0.0
         self._wait = LOOKS_EVERY
         self._files: list[str] = []
+        self._undescribed: set[str] = set()
+        self._starts = 0
+        """Processes that were started, since one was last seen to live."""
         self._pid = real.getpid()
         self._told: set[str] = set()
 
@@ -95,12 +105,20 @@ class Custody:
         """A spool file is about to be made."""
         if self._pid != real.getpid():
             self._pid, self._files, self._look_at = real.getpid(), [], 0.0
+            self._undescribed, self._starts = set(), 0
             with suppress(Exception):  # its parent's does
                 self._resource = self._forked() or self._resource
-        with suppress(Exception):  # shipped it says less; recording goes on
-            self._ledger.describe(name, Origin(self._resource, self._to.name if self._to is not None else ""))
+        self._describe(name)
         self._files.append(name)
         del self._files[:-8]
+
+    def _describe(self, name: str) -> None:
+        """Say who records a file; where that cannot be written now, later."""
+        try:
+            self._ledger.describe(name, Origin(self._resource, self._to.name if self._to is not None else ""))
+            self._undescribed.discard(name)
+        except Exception:  # noqa: BLE001 (recording goes on)
+            self._undescribed.add(name)
 
     def wrote(self) -> None:
         """Something was written."""
@@ -133,16 +151,19 @@ class Custody:
     def _look(self, to: Destination) -> None:
         """See that somebody ships; start somebody where nobody does."""
         self._look_at = real.monotonic() + self._wait
+        for name in [*self._undescribed]:
+            self._describe(name)
         try:
             make_private(self._ledger.folder)
             lock = _open(self._ledger.folder / f"{to.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._wait = LOOKS_EVERY
+                self._wait, self._starts = LOOKS_EVERY, 0
                 return
             else:
-                self._start(lock)
+                self._start(lock, to)
+                self._starts += 1
                 self._wait = min(2 * self._wait, LOOKS_AT_LEAST_EVERY)
             finally:
                 _close(lock)
@@ -151,18 +172,22 @@ class Custody:
             self._tell(f"nothing is shipped for now ({error}); `agent-replay ship` ships what is recorded")
         self._report(to)
 
-    def _start(self, lock: int) -> None:
-        """Start a process that ships and is nobody's child: the shell between, where there is one, is waited for.
+    def _start(self, lock: int, to: Destination) -> None:
+        """Start a process that ships and is nobody's child: the one between is waited for.
 
         It inherits the lock, and from standard input to standard error nothing.
         """
-        if not sys.executable:
-            raise OSError("no Python interpreter is known")
-        asked = json.dumps({"home": str(self._ledger.home), "batch_bytes": self._batch_bytes})
-        line = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path), asked]
+        python = sys.executable or ""
+        if getattr(sys, "frozen", False) or not os.path.basename(python).lower().startswith(_PYTHONS):  # noqa: PTH119
+            raise OSError(f"{python or 'the program'} is no Python interpreter")  # it might be the agent once more
+        asked = {"home": str(self._ledger.home), "destination": to.name, "batch_bytes": self._batch_bytes}
+        path = json.dumps([each for each in sys.path if isinstance(each, str)])
         shell = os.access(_SHELL, os.X_OK)
+        line = [python, "-I", "-c", _CODE if shell else _ALONE + _CODE, path, json.dumps(asked)]
         if shell:
             line = [_SHELL, "-c", '"$@" &', "sh", *line]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
+        environ |= dict(to.variables)  # the program may have changed them
         null = os.devnull
         actions = [
             (os.POSIX_SPAWN_DUP2, lock, _LOCK),
@@ -174,18 +199,19 @@ class Custody:
             os.set_inheritable(lock, True)  # noqa: FBT003 (as the library has it)
             del actions[0]
         try:
-            child = _spawn(line[0], line, dict(os.environ), file_actions=actions, setsid=True)
+            child = _spawn(line[0], line, environ, file_actions=actions, setsid=True)
         except NotImplementedError:  # a system that knows no sessions here
-            child = _spawn(line[0], line, dict(os.environ), file_actions=actions)
-        if shell:
-            with suppress(ChildProcessError):
-                _wait(child, 0)
+            child = _spawn(line[0], line, environ, file_actions=actions)
+        with suppress(ChildProcessError):
+            _wait(child, 0)
 
     def _report(self, to: Destination) -> None:
         """Say once what keeps frames of this process from being stored."""
         why = self._ledger.failing(to.name, since=FAILING_FOR)
         if why:
             self._tell(f"nothing gets through to {to.where} ({why}); recorded runs wait in {self._ledger.spool}")
+        if self._starts > LIVES_AFTER and not any(self._ledger.progress(name).offset for name in self._files):
+            self._tell("the process that ships does not live; `agent-replay ship` ships what is recorded")
         for name in self._files:
             if (self._ledger.refused / name).exists():
                 self._tell(f"{to.where} refuses frames; they are in {self._ledger.refused}, with the reasons")

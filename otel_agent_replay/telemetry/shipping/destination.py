@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -11,6 +11,9 @@ from otel_agent_replay.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+VARIABLES = "OTEL_EXPORTER_OTLP_"
+"""How their names begin."""
 
 GRPC, HTTP = "grpc", "http/protobuf"
 
@@ -34,6 +37,8 @@ class Destination:
     """File of the certificate authorities that are believed; empty for those of this machine."""
     client_key: str = ""
     client_certificate: str = ""
+    variables: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    """What names it, as it stood in the environment when that was read."""
 
     @property
     def name(self) -> str:
@@ -85,6 +90,7 @@ def read(environ: Mapping[str, str]) -> Destination | None:
         _either(environ, "CERTIFICATE"),
         _either(environ, "CLIENT_KEY"),
         _either(environ, "CLIENT_CERTIFICATE"),
+        tuple((name, value) for name, value in environ.items() if name.startswith(VARIABLES)),
     )
 
 

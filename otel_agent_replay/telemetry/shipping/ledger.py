@@ -94,7 +94,10 @@ class Ledger:
     def describe(self, name: str, origin: Origin) -> None:
         """Say who records a file, before the file is there. Raises OSError."""
         make_private(self.folder)
-        text = json.dumps({"resource": dict(origin.resource), "destination": origin.destination}, default=str)
+        try:
+            text = json.dumps({"resource": dict(origin.resource), "destination": origin.destination}, default=str)
+        except (TypeError, ValueError, RecursionError):  # it says less, but is shipped
+            text = json.dumps({"resource": {}, "destination": origin.destination})
         _write(self.folder / (name + ORIGIN), text.encode())
 
     def origin(self, name: str) -> Origin | None:
@@ -353,17 +356,27 @@ def _write(path: Path, data: bytes) -> None:
     draft = path.with_name(f".{path.name}.{real.getpid()}.{real.urandom(4).hex()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
-    draft.rename(path)
+        try:
+            _put(descriptor, data)
+        finally:
+            os.close(descriptor)
+        draft.rename(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _put(descriptor: int, data: bytes) -> None:
+    """All of it: a disk that is nearly full takes a part, and refuses the rest."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def _append(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _put(descriptor, data)
     finally:
         os.close(descriptor)

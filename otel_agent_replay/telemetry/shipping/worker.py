@@ -38,17 +38,18 @@ LEFT_FOR = 600.0
 
 
 def main(asked: str) -> None:
-    """Run until there is nothing more to do. `asked` is JSON: `home`, `batch_bytes`."""
+    """Run until there is nothing more to do. `asked` is JSON: `home`, `destination` (its name), `batch_bytes`."""
     said: dict[str, Any] = json.loads(asked)
     ledger = Ledger(Path(said["home"]))
-    to = None
     try:
         to = destination.read(os.environ)
         if to is not None:
             _Worker(ledger, to, int(said["batch_bytes"])).run()
     except AgentReplayError as error:
-        if to is not None:
-            ledger.say_failing(to.name, str(error))
+        ledger.say_failing(said["destination"], str(error))
+    except Exception as error:  # nobody else hears of it; what its text holds may be no business of a log
+        ledger.say_failing(said["destination"], f"the process that ships failed: {type(error).__name__}")
+        raise
 
 
 class _Worker:
@@ -82,7 +83,9 @@ class _Worker:
         named = self._origins.get(path.name)
         if named is None:
             origin = self._ledger.origin(path.name)
-            named = self._origins[path.name] = origin.destination if origin is not None else ""
+            if origin is None:  # it may yet be said
+                return ""
+            named = self._origins[path.name] = origin.destination
         return named
 
     def _ignored(self, path: Path) -> bool:
