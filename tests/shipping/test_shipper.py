@@ -223,6 +223,32 @@ def test_what_somebody_has_to_mend_keeps_the_spool(home, servers, lib, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_header_that_cannot_be_sent_is_not_shown(home, servers, kind: str) -> None:
+    record(home)
+    server = servers(kind)
+    with pytest.raises(StoppedError):
+        home.to(server, kind, headers="authorization=Bearer%20s3cret%0Ax").ship(seconds=0.4)
+    (why,) = standing(home.path).failing.values()
+    assert why
+    assert "s3cret" not in why
+
+
+def test_a_url_is_not_shown_with_the_key_in_it(home, servers) -> None:
+    record(home)
+    server = servers("http/protobuf")
+    server.close()
+    endpoint = f"http://user:s3cret@127.0.0.1:{server.port}/v1/traces?key=s3cret"
+    with pytest.raises(StoppedError):
+        home.to(server, "http/protobuf", traces_endpoint=endpoint).ship(seconds=0.4)
+    (why,) = standing(home.path).failing.values()
+    assert why == "ConnectionError: Connection refused"
+    assert destination.read({"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:s3cret@c:4317"}).where == "c:4317"
+    with pytest.raises(UsageError) as raised:
+        destination.read({"OTEL_EXPORTER_OTLP_ENDPOINT": "u:s3cret@c", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"})
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_refused_for_good_is_set_aside_and_all_else_arrives(home, servers, lib, kind: str) -> None:
     record(home, 6)
     frames = record(home, 6, key="tool:picky")

@@ -52,7 +52,7 @@ class Destination:
         """How messages name it; holds no password."""
         parts = urlsplit(self.endpoint)
         host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme}://{host}{parts.path}" if host else self.endpoint
+        return f"{parts.scheme}://{host}{parts.path}" if host else self.endpoint.rpartition("@")[2]
 
 
 def read(environ: Mapping[str, str]) -> Destination | None:
@@ -71,9 +71,8 @@ def read(environ: Mapping[str, str]) -> Destination | None:
     parts = urlsplit(endpoint)
     if protocol == HTTP:
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise UsageError(
-                f"OTEL_EXPORTER_OTLP_ENDPOINT is {endpoint!r}; over {HTTP} it must be an http or https URL."
-            )
+            shown = endpoint.rpartition("@")[2].partition("?")[0]
+            raise UsageError(f"OTEL_EXPORTER_OTLP_ENDPOINT is {shown!r}; over {HTTP} it must be an http or https URL.")
         secure = parts.scheme == "https"
         endpoint = own or common.removesuffix("/") + "/v1/traces"
     else:

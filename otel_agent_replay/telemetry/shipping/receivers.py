@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _TOO_LARGE = re.compile(r"larger than max|exceeds maximum|too large", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"connection refused|connection reset|timed out|name or service not known|name resolution|no route to host"
+    r"|network is unreachable|certificate verify failed(?:: [a-z -]+)?|hostname mismatch|wrong version number"
+    r"|alert [a-z ]+|closed connection without response|connection aborted|unexpected eof|invalid header|header value"
+    r"|no host supplied|metadata was invalid",
+    re.IGNORECASE,
+)
+"""What of an exception's text may be said."""
 _REFUSED = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "ALREADY_EXISTS"})
 _BLOCKED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED", "NOT_FOUND"})
 _BLOCKED_STATUS = frozenset({401, 403, 404, 405, 407, 415, 421, 426})
@@ -71,7 +79,7 @@ class GrpcReceiver:
         except self._error as error:
             return _grpc_answer(error)
         except Exception as error:  # noqa: BLE001 (a header that gRPC does not take, for one; it may be mended)
-            return Answer(Verdict.BLOCKED, f"{type(error).__name__}: {error}"[:300])
+            return Answer(Verdict.BLOCKED, _told(error))
         return answers.of_response(reply)
 
     def close(self) -> None:
@@ -126,15 +134,21 @@ class HttpReceiver:
                 self._endpoint, data, timeout=self._timeout, allow_redirects=False, verify=self._verify
             )
         except self._tls_error as error:
-            return Answer(Verdict.BLOCKED, f"TLS: {error}"[:300])
-        except self._error as error:
-            return Answer(Verdict.LATER, f"{type(error).__name__}: {error}"[:300])
-        except Exception as error:  # noqa: BLE001 (a header that HTTP does not take, for one; it may be mended)
-            return Answer(Verdict.BLOCKED, f"{type(error).__name__}: {error}"[:300])
+            return Answer(Verdict.BLOCKED, f"TLS: {_told(error)}")
+        except self._error as error:  # a header or a URL that HTTP does not take is a ValueError too
+            return Answer(Verdict.BLOCKED if isinstance(error, ValueError) else Verdict.LATER, _told(error))
+        except Exception as error:  # noqa: BLE001 (whatever else somebody has to mend)
+            return Answer(Verdict.BLOCKED, _told(error))
         return http_answer(response.status_code, response.headers, response.content)
 
     def close(self) -> None:
         self._session.close()
+
+
+def _told(error: Exception) -> str:
+    """What went wrong here. The texts of exceptions hold headers and URLs, with the passwords in them."""
+    found = _HARMLESS.search(str(error))
+    return f"{type(error).__name__}{f': {found[0]}' if found else ''}"
 
 
 def http_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
