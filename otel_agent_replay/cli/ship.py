@@ -76,6 +76,7 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool
     until = real.monotonic() + wait
     ledger = Ledger(wanted.home)
     goal = {path: path.stat().st_size for path in ledger.files() if path.exists()}
+    limits = {path.name: size for path, size in goal.items()}  # an agent that goes on writing is not waited for
     receiver = connect(to)
     shipper = Shipper(
         ledger,
@@ -87,7 +88,7 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool
     )
     try:
         while True:
-            moved = shipper.round(lambda _path, _written: True)
+            moved = shipper.round(lambda _path, _written: True, limits=limits)
             done = all(
                 _is_shipped(ledger, path, size, to) for path, size in goal.items() if path.name not in shipper.problems
             )
@@ -103,7 +104,10 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool
 
 def _is_shipped(ledger: Ledger, path: Path, size: int, to: Destination) -> bool:
     """Whether so many bytes of a file are shipped; one that is removed was shipped whole."""
-    return not path.exists() or (ledger.progress(path.name, to.name).offset >= size and is_written(path))
+    if not path.exists():
+        return True
+    more = path.stat().st_size > size or is_written(path)
+    return more and ledger.progress(path.name, to.name).offset >= size
 
 
 def _say(before: Standing, after: Standing, to: Destination, why: str, *, as_json: bool, refused: int) -> None:

@@ -16,6 +16,7 @@ import pytest
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import decode
 from otel_agent_replay.telemetry.shipping import destination
+from otel_agent_replay.telemetry.shipping.ledger import Claim
 
 BIN = Path(sys.executable).parent
 KINDS = ["grpc", "http/protobuf"]
@@ -351,3 +352,34 @@ work("b")
     start(home, body).communicate(timeout=60)
     eventually(lambda: shipped(home))
     assert outcomes(server.inbox.spans) == sorted(returned(home))
+
+
+def test_what_is_written_after_the_command_began_is_not_waited_for(home, servers, lib) -> None:
+    """Each request makes an agent write more, so there is always some left, and another file is never done."""
+    recorder = home.recorder()
+    recorder.start().call("tool:t", "held")
+    recorder.close()
+    (held,) = home.files()
+    recorder = home.recorder()
+    run = recorder.start()
+    run.call("tool:t", "first")
+    writes = [True]
+
+    def judge(_request, number) -> None:
+        if writes and number < 400:
+            run.call("tool:t", "x" * 20_000)
+
+    server = servers("grpc", judge=judge)
+    to = destination.read(home.to(server, "grpc").environ)
+    claim = Claim.take(home.ledger, held, to.name)
+    assert claim is not None
+    with claim:
+        said = home.command("ship", "--wait", "1", code=1)
+    assert said["shipped"] > 0
+    assert said["waiting"] > 0
+    assert len(server.inbox.sizes) < 20
+    writes.clear()
+    run.end()
+    recorder.close()
+    assert home.command("ship")["waiting"] == 0
+    assert not home.files()

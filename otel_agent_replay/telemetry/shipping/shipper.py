@@ -22,7 +22,7 @@ from otel_agent_replay.telemetry.shipping.delivery import Delivery, Job, Patienc
 from otel_agent_replay.telemetry.shipping.ledger import Claim, is_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from otel_agent_replay.telemetry.shipping.answers import Receiver
@@ -81,12 +81,18 @@ class Shipper:
         self.problems: dict[str, str] = {}
         self.refused = 0
 
-    def round(self, wanted: Callable[[Path, bool], bool], ignored: Callable[[Path], bool] | None = None) -> bool:
+    def round(
+        self,
+        wanted: Callable[[Path, bool], bool],
+        ignored: Callable[[Path], bool] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> bool:
         """Give every wanted file its turn, the oldest first. Whether anything was shipped.
 
         Args:
             wanted: of a file, and whether it still has a writer.
             ignored: of a file, before that is looked at.
+            limits: bytes of each file, by its name, beyond which nothing is shipped; none for all there are.
 
         Raises:
             StoppedError: as its name says.
@@ -95,12 +101,13 @@ class Shipper:
         files = self._ledger.files()
         self._stuck &= {path.name for path in files}
         for path in files:
-            if path.name in self._unreadable or (ignored is not None and ignored(path)):
+            limit = None if limits is None else limits.get(path.name, 0)
+            if path.name in self._unreadable or limit == 0 or (ignored is not None and ignored(path)):
                 continue
             with suppress(FileNotFoundError):
                 written = is_written(path)
                 if wanted(path, written):
-                    moved = self._file(path, written=written) or moved
+                    moved = self._file(path, limit, written=written) or moved
         return moved
 
     @property
@@ -108,11 +115,13 @@ class Shipper:
         """Whether something that was tried does not get through for now, so that it is worth another round."""
         return bool(self._stuck)
 
-    def _file(self, path: Path, *, written: bool) -> bool:
+    def _file(self, path: Path, limit: int | None, *, written: bool) -> bool:
         """One file's turn. Whether anything of it was shipped or removed."""
         if real.monotonic() < self._paused.get(path.name, 0.0):
             return False
-        if written and self._ledger.progress(path.name, self._destination).offset == path.stat().st_size:
+        size = path.stat().st_size
+        end = size if limit is None else min(size, limit)
+        if (written or end < size) and self._ledger.progress(path.name, self._destination).offset == end:
             return False
         try:
             claim = Claim.take(self._ledger, path, self._destination)
@@ -122,7 +131,7 @@ class Shipper:
             return False
         with claim:
             try:
-                moved = self._claimed(claim, written=written)
+                moved = self._claimed(claim, limit, written=written)
             except StuckError as stuck:
                 self._stuck.add(path.name)
                 self._paused[path.name] = real.monotonic() + self._patience.wait(0, stuck.answer)
@@ -140,7 +149,7 @@ class Shipper:
         self.problems[path.name] = f"{path} cannot be shipped ({error}); make room, or see whose file it is."
         return False
 
-    def _claimed(self, claim: Claim, *, written: bool) -> bool:
+    def _claimed(self, claim: Claim, limit: int | None, *, written: bool) -> bool:
         origin = self._ledger.origin(claim.path.name)
         envelope = Envelope(origin.resource if origin is not None else {})
         descriptor = open_file(claim.path)
@@ -149,8 +158,10 @@ class Shipper:
         moved, newer = False, False
         try:
             size = os.fstat(descriptor).st_size  # now: before the claim somebody else may have shipped more
+            if limit is not None and limit < size:  # there is more, which waits
+                size, written = limit, True
             begin = claim.progress.offset
-            if begin > size:  # not what was shipped: all of it is sent
+            if begin > os.fstat(descriptor).st_size:  # not what was shipped: all of it is sent
                 begin = 0
             reached = begin
             most = max(self._delivery.most - envelope.size, SMALLEST)
