@@ -33,18 +33,20 @@ class WriteBehind:
     """A queue of writes. Thread-safe.
 
     Args:
-        write: carries one out; False where it could not.
+        write: carries one out, told whether it is vital; False where it could not.
     """
 
-    def __init__(self, write: Callable[[Sequence[bytes]], bool]) -> None:
+    def __init__(self, write: Callable[[Sequence[bytes], bool], bool]) -> None:
         self._write = write
         self._changed = threading.Condition(threading.RLock())
-        self._queue: deque[tuple[Callable[[], Sequence[bytes]], int, Callable[[], None]]] = deque()
+        self._queue: deque[tuple[Callable[[], Sequence[bytes]], int, Callable[[], None], bool]] = deque()
         self._bytes = 0
         self.busy = False
         """Whether something waits or is being written, so that what comes next has to wait behind it."""
 
-    def add(self, make: Callable[[], Sequence[bytes]], size: int, failed: Callable[[], None]) -> bool:
+    def add(
+        self, make: Callable[[], Sequence[bytes]], size: int, failed: Callable[[], None], *, vital: bool = False
+    ) -> bool:
         """Write what `make` gives, about `size` bytes, after all that waits; `failed` is called where that failed.
 
         False, with nothing done, where no thread can be started (the interpreter is exiting).
@@ -56,7 +58,7 @@ class WriteBehind:
                 except RuntimeError:
                     return False
                 self.busy = True
-            self._queue.append((make, size, failed))
+            self._queue.append((make, size, failed, vital))
             self._bytes += size
             if self._bytes > MOST:
                 self._changed.wait_for(lambda: self._bytes <= MOST, timeout=60)
@@ -86,9 +88,9 @@ class WriteBehind:
                     self.busy = False
                     self._changed.notify_all()
                     return
-                make, size, failed = self._queue.popleft()
+                make, size, failed, vital = self._queue.popleft()
             try:
-                written = self._write(make())
+                written = self._write(make(), vital)
             except Exception:  # noqa: BLE001 (told through `failed`; this thread has nobody else to tell)
                 written = False
             if not written:

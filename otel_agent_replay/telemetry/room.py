@@ -37,6 +37,8 @@ class Room:
         self._directory = directory
         self._left = 0
         self._full_until = 0.0
+        self._reserve = 0
+        """Bytes that what is vital may take while the spool is full."""
 
     def take(self, size: int, *, vital: bool = False) -> bool:
         """Whether so many bytes may be written. What is vital may go a little beyond the limit."""
@@ -45,15 +47,16 @@ class Room:
         if size <= self._left:
             self._left -= size
             return True
-        if not vital and real.monotonic() < self._full_until:
+        if (now := real.monotonic()) >= self._full_until:
+            room = self.limit - self._held()
+            self._reserve = room + RESERVE
+            if size <= room:
+                self._left = min(max((room - size) // 8, LEAST), LOOKED_AT_EVERY, room - size)
+                return True
+            self._full_until = now + FULL_FOR
+        if not vital or size > self._reserve:
             return False
-        room = self.limit - self._held() + (RESERVE if vital else 0)
-        if size > room:
-            if not vital:
-                self._full_until = real.monotonic() + FULL_FOR
-            return False
-        if not vital:
-            self._left = min(max((room - size) // 8, LEAST), LOOKED_AT_EVERY, room - size)
+        self._reserve -= size
         return True
 
     def _held(self) -> int:

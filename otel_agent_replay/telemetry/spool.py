@@ -76,7 +76,7 @@ class SpoolWriter:
         self._held = False
         self._writing = False
         self._deferred: deque[tuple[Sequence[bytes], bool]] = deque()
-        self._behind = WriteBehind(self._write)
+        self._behind = WriteBehind(lambda parts, vital: self._write(parts, vital=vital))
         forks.watch(self)
 
     @property
@@ -89,7 +89,7 @@ class SpoolWriter:
 
         What is vital is written though the spool has reached its limit.
         """
-        if self._behind.busy and self._behind.add(lambda: parts, sum(map(len, parts)), failed):
+        if self._behind.busy and self._behind.add(lambda: parts, sum(map(len, parts)), failed, vital=vital):
             return
         if not self._write(parts, vital=vital):
             failed()
@@ -221,7 +221,7 @@ class SpoolWriter:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _rename(draft, path)
         except OSError as error:
-            self._unusable = error.errno not in (errno.ENOSPC, errno.EMFILE, errno.ENFILE)
+            self._unusable = error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
             raise
         status = _fstat(descriptor)
         self._path, self._descriptor, self._identity = path, descriptor, (status.st_dev, status.st_ino)

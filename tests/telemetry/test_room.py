@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
-from otel_agent_replay.telemetry import room
+from otel_agent_replay.telemetry import room, spool
 from otel_agent_replay.telemetry.room import Room
+from otel_agent_replay.telemetry.spool import SpoolWriter
 
 BIN = Path(sys.executable).parent
 
@@ -42,6 +45,52 @@ def test_room_is_looked_for_seldom(tmp_path: Path, monkeypatch) -> None:
     assert not found.take(1000)
     assert len(looks) < 100, "a full spool is not looked at again at once"
     assert found.take(1000, vital=True)
+
+
+def test_what_is_vital_looks_no_more_often(tmp_path: Path, monkeypatch) -> None:
+    """A server whose spool is full begins and ends runs all the time."""
+    looks = []
+    monkeypatch.setattr(Room, "_held", lambda _: looks.append(1) or 900)
+    monkeypatch.setattr(room, "FULL_FOR", 3600.0)
+    found = Room(tmp_path, 1000)
+    assert all(found.take(200, vital=True) for _ in range(1000))
+    assert len(looks) == 1
+    assert not found.take(200)
+    assert not found.take(room.RESERVE, vital=True), "the reserve has an end"
+    assert len(looks) == 1
+
+
+def test_what_is_vital_is_so_behind_a_large_write_too(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, lambda _: None, limit=1000)
+    failed: list[str] = []
+    begin, ended = threading.Event(), [b"e" * 200]
+
+    def make() -> list[bytes]:
+        assert begin.wait(10)
+        return [b"x" * 900]
+
+    writer.write_behind(make, 900, lambda: failed.append("large"))
+    writer.write(ended, lambda: failed.append("end"), vital=True)
+    begin.set()
+    writer.close()
+    assert not failed
+    assert writer.path is not None
+    assert writer.path.read_bytes().endswith(ended[0])
+
+
+def test_a_quota_that_is_used_up_may_have_room_later(tmp_path: Path, monkeypatch) -> None:
+    writer = SpoolWriter(tmp_path, lambda _: None)
+    failed: list[int] = []
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EDQUOT, "quota")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool, "_open", full)
+        writer.write([b"one"], lambda: failed.append(1))
+    writer.write([b"two"], lambda: failed.append(2))
+    writer.close()
+    assert failed == [1]
 
 
 def test_no_limit_is_never_looked_for(tmp_path: Path, monkeypatch) -> None:

@@ -441,7 +441,7 @@ def test_a_queue_that_fails_says_so_and_goes_on() -> None:
     written: list[bytes] = []
     failed: list[str] = []
 
-    def write(parts: list[bytes]) -> bool:
+    def write(parts: list[bytes], _vital: bool) -> bool:
         written.extend(parts)
         return parts != [b"bad"]
 
