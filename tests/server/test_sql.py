@@ -153,6 +153,7 @@ def test_bounds_cannot_be_lifted(shared):
         {"Host": "127.0.0.1.attacker.example"},
         {"Origin": "https://attacker.example"},
         {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
     ],
 )
 def test_what_a_browser_sends_for_somebody_else_is_refused(shared, headers):
