@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PathDistribution
+from importlib.metadata import PathDistribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,13 +52,14 @@ def versions(*names: str) -> str:
     return ", ".join(f"{name} {found[name]}" for name in names)
 
 
-def circumstances(*names: str) -> str:
-    """One sentence: when, on what and with which versions this was measured."""
+def circumstances(*names: str, here: bool = False) -> str:
+    """One sentence: when, on what and with which versions this was measured; `here` for those of this interpreter."""
     today = datetime.now(UTC).date().isoformat()
     load = os.getloadavg()[0]
     return (
         f"Measured on {today}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores (load {load:.0f}), "
-        f"Python {platform.python_version()}, {versions(*names)}."
+        f"Python {platform.python_version()}, "
+        f"{', '.join(f'{name} {version(name)}' for name in names) if here else versions(*names)}."
     )
 
 

@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS contents
 ENGINE = ReplacingMergeTree
 PARTITION BY toMonth(seen)
 ORDER BY (run_id, digest, mark)
-SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 256, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = '1Gi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS contents_view TO contents AS
 SELECT

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS readings
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toMonth(started)
 ORDER BY (run_id, span_id)
-SETTINGS index_granularity = 512, index_granularity_bytes = '64Mi';
+SETTINGS index_granularity = 256, index_granularity_bytes = '64Mi', min_bytes_for_wide_part = '1Gi';
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS readings_view TO readings AS
 SELECT

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.recording.values import Json, Outcome, Recording
+    from otel_agent_replay.replay.elsewhere import Elsewhere
 
 
 def _nothing() -> None:
@@ -38,6 +39,7 @@ class Answers:
             raise UnknownRun(run_id, "the recording that was handed over")
         self._recordings = recordings
         self._stop = stop
+        self._elsewhere: Elsewhere | None = None
         self.main = self._session(recordings[run_id])
         self.sessions = [self.main]
         within: dict[tuple[str, str, str, int], Recording] = {}
@@ -54,6 +56,12 @@ class Answers:
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
         return cls(recordings, run_id, stop)
+
+    def tell(self, elsewhere: Elsewhere) -> None:
+        """Let `elsewhere` know what forked children are answered, from now on."""
+        self._elsewhere = elsewhere
+        for session in self.sessions:
+            session.elsewhere = elsewhere
 
     def prelude(self) -> ReplaySession | None:
         """A session for the process that the run was begun in: it answers what importing the program reads."""
@@ -77,7 +85,9 @@ class Answers:
         return Answering(begun)
 
     def _session(self, recording: Recording) -> ReplaySession:
-        return ReplaySession(recording, self._gate, self._stop)
+        session = ReplaySession(recording, self._gate, self._stop)
+        session.elsewhere = self._elsewhere
+        return session
 
     def _gate(self, session: ReplaySession) -> ReplayGate:
         return ReplayGate(

@@ -18,6 +18,7 @@ from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, AgentReplayError, DivergenceError
 from otel_agent_replay.replay import expectation
+from otel_agent_replay.replay.elsewhere import Elsewhere
 from otel_agent_replay.replay.report import report
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def start() -> None:
     answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child))
     child = Child(handover, answers)
     session = answers.main
+    answers.tell(child.elsewhere)
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
     patches.install(session.note, named=session.named_environment())
@@ -74,12 +76,14 @@ class Child:
         self.ending = Ending(self._ended)
         self._handover = handover
         self.answers = answers
+        self.elsewhere = Elsewhere(Path(handover.report).with_suffix(".children"))
 
     def _ended(self, outcome: dict[str, Json]) -> None:
         session = self.answers.main
         session.order.finish()
         if session.declared:
             outcome["declared"] = dict(session.declared)
+        self.elsewhere.collect(self.answers.sessions)
         expected = [expectation.parse(text) for text in self._handover.expected]
         result = report(self.answers.sessions, outcome, expected)
         with suppress(OSError, ValueError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_agent_replay.boundary import callers, real
 from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ class Ending:
             outcome["stdout"] = {
                 "digest": self._digest.hexdigest(),
                 "length": self._length,
-                "text": "".join(self._kept)[:KEPT_STDOUT],
+                "text": beginning("".join(self._kept), KEPT_STDOUT),
             }
         return outcome
 
@@ -187,4 +188,4 @@ def status_of(code: object) -> int:
 def describe(error: BaseException) -> dict[str, Json]:
     """Type and message of an exception."""
     kind = type(error)
-    return {"type": f"{kind.__module__}:{kind.__qualname__}", "message": str(error)[:2000]}
+    return {"type": f"{kind.__module__}:{kind.__qualname__}", "message": beginning(str(error), 2000)}

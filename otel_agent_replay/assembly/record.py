@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,7 +161,10 @@ def start(settings: Settings) -> None:
 
 
 def _custody(settings: Settings) -> Custody:
-    """What sees to it that recordings are shipped. A destination that has no meaning is said, and is none."""
+    """What sees to it that recordings are shipped. A destination that has no meaning is said, and is none.
+
+    Before anything is patched: the SDK may make the resource with threads, which are none of the program's.
+    """
     from otel_agent_replay.telemetry import resource  # noqa: PLC0415 (only where something is recorded)
     from otel_agent_replay.telemetry.shipping import custody, destination  # noqa: PLC0415
 
@@ -169,7 +173,8 @@ def _custody(settings: Settings) -> Custody:
         to = destination.read(os.environ) if settings.ship else None
     except UsageError as error:
         _logger.warning("not shipping: %s", error)
-    return custody.Custody(settings.home, to, resource.attributes, settings.batch_bytes)
+    forked = partial(resource.attributes, forked=True)
+    return custody.Custody(settings.home, to, resource.attributes(), settings.batch_bytes, forked)
 
 
 def _program_name() -> str:

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording.values import Note, NoteKind
+from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,4 +35,4 @@ def fault(where: str, error: BaseException, note: Callable[[Note], None] | None 
         _seen.add(where)
         _logger.warning("recording is incomplete: %s failed: %s: %s", where, type(error).__name__, error)
     if note is not None:
-        note(Note(NoteKind.FAULT, f"{where}: {type(error).__name__}: {error}"[:300]))
+        note(Note(NoteKind.FAULT, beginning(f"{where}: {type(error).__name__}: {error}", 300)))

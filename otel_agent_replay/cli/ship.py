@@ -12,11 +12,13 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.cli._output import emit_json, warn
 from otel_agent_replay.errors import EXIT_FAILS, UsageError
 from otel_agent_replay.telemetry.shipping import destination, standing
-from otel_agent_replay.telemetry.shipping.ledger import Ledger
+from otel_agent_replay.telemetry.shipping.ledger import Ledger, is_written
 from otel_agent_replay.telemetry.shipping.receivers import connect
 from otel_agent_replay.telemetry.shipping.shipper import Patience, Shipper, StoppedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from otel_agent_replay.settings import Settings
     from otel_agent_replay.telemetry.shipping.destination import Destination
     from otel_agent_replay.telemetry.shipping.standing import Standing
@@ -58,22 +60,24 @@ def command(wait: float, refused: bool, as_json: bool) -> None:  # noqa: FBT001 
     if refused:
         Ledger(wanted.home).take_back()
     before = standing.standing(wanted.home)
-    shipper = _ship(wanted, to, wait)
+    shipper, done = _ship(wanted, to, wait)
     for problem in shipper.problems.values():
         warn(problem)
     after = standing.standing(wanted.home)
-    why = after.failing.get(to.name, "") if after.waiting_bytes else ""
+    why = "" if done else after.failing.get(to.name, "")
     _say(before, after, to, why, as_json=as_json, refused=shipper.refused)
-    if after.waiting_bytes or shipper.refused or shipper.problems:
+    if not done or shipper.refused or shipper.problems:
         raise SystemExit(EXIT_FAILS)
 
 
-def _ship(wanted: Settings, to: Destination, wait: float) -> Shipper:
-    """Ship until nothing waits, or the time is over."""
+def _ship(wanted: Settings, to: Destination, wait: float) -> tuple[Shipper, bool]:
+    """Ship until what is there now is shipped, by this or by another process, or the time is over; which it was."""
     until = real.monotonic() + wait
+    ledger = Ledger(wanted.home)
+    goal = {path: path.stat().st_size for path in ledger.files() if path.exists()}
     receiver = connect(to)
     shipper = Shipper(
-        Ledger(wanted.home),
+        ledger,
         receiver,
         to.name,
         batch_bytes=wanted.batch_bytes,
@@ -81,24 +85,24 @@ def _ship(wanted: Settings, to: Destination, wait: float) -> Shipper:
         patience=PATIENCE,
     )
     try:
-        while shipper.round(lambda _path, _written: True) or (
-            real.monotonic() < until and _others_ship(wanted, shipper)
-        ):
-            pass
+        while True:
+            moved = shipper.round(lambda _path, _written: True)
+            done = all(
+                _is_shipped(ledger, path, size) for path, size in goal.items() if path.name not in shipper.problems
+            )
+            if done or (not moved and real.monotonic() >= until):
+                return shipper, done
+            if not moved:
+                real.sleep(LOOKS_EVERY)
     except StoppedError:
-        pass
+        return shipper, False
     finally:
         receiver.close()
-    return shipper
 
 
-def _others_ship(wanted: Settings, shipper: Shipper) -> bool:
-    """Whether something still waits that another process is shipping just now; a little later is looked again."""
-    found = standing.standing(wanted.home)
-    busy = any(each.waiting and each.name not in shipper.problems for each in found.files)
-    if busy:
-        real.sleep(LOOKS_EVERY)
-    return busy
+def _is_shipped(ledger: Ledger, path: Path, size: int) -> bool:
+    """Whether so many bytes of a file are shipped; one that is removed was shipped whole."""
+    return not path.exists() or (ledger.progress(path.name).offset >= size and is_written(path))
 
 
 def _say(before: Standing, after: Standing, to: Destination, why: str, *, as_json: bool, refused: int) -> None:

@@ -52,7 +52,7 @@ def same_request(recorded: WireRequest, asked: WireRequest, bound: Bindings | No
     """Whether a recorded request answers this one. Masked values are variables, bound where it does."""
     if recorded.method.upper() != asked.method.upper():
         return False
-    trial = (bound or Bindings()).trial()
+    trial = (Bindings() if bound is None else bound).trial()
     if not _same([*_target(recorded)], [*_target(asked)], trial):
         return False
     before, after = recorded.body, asked.body
@@ -98,7 +98,7 @@ def same_value(recorded: Json, asked: Json, bound: Bindings | None = None) -> bo
 
     Masked values are variables, bound where they are the same.
     """
-    trial = (bound or Bindings()).trial()
+    trial = (Bindings() if bound is None else bound).trial()
     if not _same(recorded, asked, trial):
         return False
     trial.keep()
@@ -253,11 +253,11 @@ class _Differences:
     def __init__(self, limit: int, bound: Bindings | None) -> None:
         self.found: list[Difference] = []
         self._limit = limit
-        self._bound = bound or Bindings()
+        self._bound = Bindings() if bound is None else bound.copy()
 
     def same(self, recorded: Json, asked: Json) -> bool:
-        """Whether two values are the same; no masked one is bound by looking."""
-        return _same(recorded, asked, self._bound.trial())
+        """Whether two values are the same, masked ones as in what was compared before."""
+        return same_value(recorded, asked, self._bound)
 
     @property
     def full(self) -> bool:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _EVENTS = re.compile(rb"\s*(?:data|event|id|retry|):")
-_LINES = re.compile(rb"\s*\{[^\n]*\}\s*\n\s*\{")
 _LINE = re.compile(r"^(?:data:[ ]?)?([^\r\n]+)", re.MULTILINE)
 _FIELD = re.compile(r"(?:event|id|retry):|:")
 _PIECE = re.compile(
@@ -32,7 +31,10 @@ _INDEX = re.compile(rb'index"\s*:\s*(\d+)')
 
 def is_stream(data: bytes) -> bool:
     """Whether a body is a row of documents."""
-    return _EVENTS.match(data) is not None or _LINES.match(data) is not None
+    if data[:1] != b"{":
+        return _EVENTS.match(data) is not None
+    end = data.find(b"\n")
+    return end > 0 and data[end - 2 : end].rstrip().endswith(b"}") and data[end + 1 : end + 2] == b"{"
 
 
 def may_hold(data: bytes, suspicion: Callable[[bytes, int, int], bool] = suspicious) -> bool:

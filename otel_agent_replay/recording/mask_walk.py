@@ -58,8 +58,10 @@ class _Container:
     """The texts that stand in it directly are."""
     tag: str = ""
     awaits_key: bool = False
+    latest: str = ""
+    """The text that stands last in a list …"""
     before: str = ""
-    """The text before, in a list."""
+    """… and right before that; empty where it is no text."""
     marks: dict[str, int] = field(default_factory=dict)
 
 
@@ -92,6 +94,7 @@ class _Walk:
             elif part == "," and around:
                 around[-1].awaits_key = around[-1].opener == "{"
                 around[-1].index += 1
+                around[-1].before, around[-1].latest = around[-1].latest, ""
             elif part == ":" and around:
                 around[-1].awaits_key = False
             elif part not in (",", ":"):
@@ -131,7 +134,7 @@ class _Walk:
         named = named or top.texts or self._default(top)
         encoded = top.tag in _BYTES and top.opener == "{" and top.key == "v"
         if top.opener == "[":
-            top.before = raw
+            top.latest = raw
         place, marks = self._where()
         yield Leaf(start, end, string=True, named=named, base64=encoded, place=place, marks=marks)
 

@@ -7,6 +7,7 @@ values were equal and nothing else of them. `variables` says how tokens look and
 from __future__ import annotations
 
 import hmac
+import re
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
@@ -36,12 +37,16 @@ WORTH_HOLDING = 2048
 MOST_KNOWN = 2000
 """Headers, URLs and values that are remembered."""
 
+SHORT = 200
+"""Characters of texts that are remembered."""
+
 FAULT = "fault"
 """Kind of a value that is masked whole because looking into it failed."""
 
 UNREADABLE = "unreadable"
 """Kind of a body that is masked whole because its content coding cannot be undone here."""
 
+_FORM = re.compile(rb"[\w.\[\]%+-]{1,100}=[^\s{\[]*\Z")
 _CUT = b'},{"'
 """Ends a member of a list of objects; a JSON string cannot hold it."""
 
@@ -73,6 +78,8 @@ class Masker:
         self._tokens: dict[str, str] = {}
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
         self._urls: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        """What short texts become; empty for those that stay."""
         self._last: OrderedDict[str, _Last] = OrderedDict()
         self._held = 0
         self._finder = Finder(rules, self.token, self._hook_failed)
@@ -100,8 +107,18 @@ class Masker:
     # -- texts and values ----------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
-        """Any text: a message, a name, a log line."""
-        return self._shielded(text, self._text)
+        """Any text: a message, a name, a log line; the same object where nothing is masked."""
+        return self._remembered(text) if len(text) <= SHORT else self._shielded(text, self._text)
+
+    def _remembered(self, text: str) -> str:
+        """The same for a short text, of which many come again and again."""
+        known = self._texts.get(text)
+        if known is None:
+            made = self._shielded(text, self._text)
+            if len(self._texts) >= MOST_KNOWN:
+                self._texts.clear()
+            known = self._texts[text] = "" if made == text else made
+        return known or text
 
     def value(self, value: Json) -> Json:
         """A value as the codec wrote it; the same object where nothing is masked."""
@@ -115,7 +132,9 @@ class Masker:
     def attribute(self, name: str, held: Any) -> Any:
         """One attribute, or the body of a log record; the same object where nothing is masked."""
         if isinstance(held, str):
-            return self._shielded(held, lambda text: self._named(name, text))
+            return (
+                self._shielded(held, lambda text: self._named(name, text)) if self._is_named(name) else self.text(held)
+            )
         if isinstance(held, bytes):
             return self.body(held)
         if isinstance(held, Mapping):
@@ -202,10 +221,14 @@ class Masker:
         return replaced(text, spans) if spans else text
 
     def _named(self, name: str, text: str) -> str:
-        name = plain_name(name.rpartition(".")[2]) if name else ""
-        if name and (name in self.rules.keys or (self.rules.defaults and is_header(name))):
-            return self._by_name(text, name)
+        if self._is_named(name):
+            return self._by_name(text, plain_name(name.rpartition(".")[2]))
         return self._text(text)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether what has this name is masked whatever it is."""
+        last = name.rpartition(".")[2]
+        return (self.rules.defaults and is_header(last)) or plain_name(last) in self.rules.keys
 
     def _by_name(self, text: str, name: str) -> str:
         return replaced(text, self._finder.value(text, name))
@@ -214,7 +237,7 @@ class Masker:
         """Whether a text has to be looked at closely."""
         if self.rules.everywhere:
             return True
-        data = text.encode("utf-8", "surrogatepass")
+        data = b'"' + text.encode("utf-8", "surrogatepass")
         return self._suspicious(data, 0, len(data))
 
     def _suspicious(self, data: bytes, start: int, end: int) -> bool:
@@ -337,19 +360,17 @@ class Masker:
 
     def _body_spans(self, data: bytes) -> list[Span]:
         """What is to be masked, in bytes."""
+        if _is_form(data):
+            text, coding = _readable(data)
+            worth = self.rules.everywhere or bool(self.rules.keys) or self._suspicious(b"?" + data, 0, len(data) + 1)
+            return _in_bytes(self._finder.form(text), text, coding) if worth else []
         streamed = mask_stream.is_stream(data)
         worth = self.rules.everywhere or self._suspicious(data, 0, len(data))
         if not worth and not (streamed and mask_stream.may_hold(data, self._suspicious)):
             return []
         text, coding = _readable(data)
-        found = mask_stream.find(text, self._finder) if streamed else self._document(text, data)
+        found = mask_stream.find(text, self._finder) if streamed else self._finder.text(text)
         return _in_bytes(found, text, coding)
-
-    def _document(self, text: str, data: bytes) -> list[Span]:
-        head = data[:1]
-        if head not in (b"{", b"[") and b"=" in data[:200] and b"\n" not in data[:200] and b"\r" not in data:
-            return self._finder.form(text)
-        return self._finder.text(text)
 
     def _spans_after(self, body: bytes, stream: str) -> list[Span]:
         """The same, where what the last body of the stream held too has been looked at already."""
@@ -435,6 +456,11 @@ def _undigested(masker: Masker, held: Json) -> Json:
         return held
     whole = length <= len(text.encode("utf-8", "surrogatepass"))
     return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+
+
+def _is_form(data: bytes) -> bool:
+    """Whether a body looks like the fields of a form."""
+    return _FORM.match(data) is not None
 
 
 def _readable(data: bytes) -> tuple[str, str]:

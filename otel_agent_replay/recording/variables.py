@@ -28,6 +28,16 @@ TOKEN = re.compile(rf"masked\.[a-z0-9]+(?:-[a-z0-9]+)*\.([0-9a-f]{{{HEX}}})|{ANY
 """Finds them; the first group is what equal ones have in common."""
 
 
+def beginning(text: str, most: int) -> str:
+    """The first characters of a text that is too long, up to a blank: no credential is cut so that it is not known.
+
+    Without a blank among the last 200 it is cut there; what is left of a credential is long enough to be known.
+    """
+    if len(text) <= most:
+        return text
+    return text[: max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), most - 200)]
+
+
 def token(kind: str, digest: str) -> str:
     """How a masked value is written. `kind` is lower-case words and hyphens, `digest` has HEX hex digits."""
     return f"masked.{kind}.{digest}"
@@ -43,6 +53,12 @@ class Bindings:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
+
+    def copy(self) -> Bindings:
+        """The same, to be bound further without changing these."""
+        made = Bindings()
+        made._values.update(self._values)
+        return made
 
     def trial(self) -> Trial:
         """Compare with what is known so far; what is learned counts only once it is kept."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
     from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireHead, WireRequest
+    from otel_agent_replay.replay.elsewhere import Elsewhere
 
 T = TypeVar("T")
 
@@ -75,6 +76,8 @@ class ReplaySession:
         self.answered = 0
         self.watch: Callable[[Position], None] | None = None
         """Told of each crossing that is about to be made."""
+        self.elsewhere: Elsewhere | None = None
+        """Told of what is answered in forked children."""
         self._stop = stop
         self._lock = threading.RLock()  # a finaliser may come back here
         self._events = {(event.lane, event.key, event.ordinal): event.seq for event in recording.order}
@@ -129,6 +132,8 @@ class ReplaySession:
         """Keep a divergence, for ever, and give what is to be raised."""
         with self._lock:
             self.divergences.append(divergence)
+            if self.elsewhere is not None:
+                self.elsewhere.diverged(self.recording.run.run_id, divergence)
             too_many = len(self.divergences) > MOST_DIVERGENCES
         if too_many:
             self._stop()
@@ -214,6 +219,8 @@ class ReplayedCrossing:
                 spent = own is None or all(False for _ in own.waiting())
                 raise session.diverge(self._new(nearest, differences, spent=spent))
             session.answered += 1
+            if session.elsewhere is not None:
+                session.elsewhere.answered(session.recording.run.run_id, record.span_id)
             if moved_from is not None:
                 session.moved.append((self.position, moved_from))
                 if session.matcher.has_become(self._caller, moved_from):

@@ -90,6 +90,16 @@ class Matcher:
                     return series.take(place), series.lane
         return None, None
 
+    def take(self, span_id: int) -> bool:
+        """A crossing was answered by a copy of this, in a forked child. Whether it had not been answered before."""
+        for series in self._series.values():
+            for place, record in enumerate(series.records):
+                if record.span_id == span_id:
+                    new = place not in series.taken
+                    series.taken.add(place)
+                    return new
+        return False
+
     def has_become(self, lane: Lane, path: str) -> bool:
         """Whether the recorded lane `path` is this running lane."""
         became = self._became.get(path)

@@ -25,6 +25,7 @@ from otel_agent_replay.recording.values import (
     ReadingRecord,
     Returned,
 )
+from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -330,7 +331,7 @@ class RecordedCrossing:
             error = outcome.error
             # At the wire the SDK raises it again by itself; a line is kept for people to read.
             record.outcome = (
-                f"{type(error).__name__}: {error}"[:500] if record.wire else codec.encode(error, strict=False)
+                beginning(f"{type(error).__name__}: {error}", 500) if record.wire else codec.encode(error, strict=False)
             )
 
     def _finish(self) -> None:

@@ -244,8 +244,13 @@ class Recordings:
         """What the store holds of a run; where the spool holds some, the store may be missing."""
         try:
             engine = self.store()
-            pile.stored = list(select.frames(engine, pile.run_id))
-            pile.lost += [each for each in select.damages(engine, pile.run_id) if each not in pile.lost]
+            losses = []
+            for item in select.everything(engine, pile.run_id):
+                if isinstance(item, select.Loss):
+                    losses.append(item)
+                else:
+                    pile.stored.append(item)
+            pile.lost += [text for loss in sorted(losses) if (text := str(loss)) not in pile.lost]
         except EngineNeededError:
             raise
         except StoreError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ SELECT run_id, max(toUnixTimestamp64Nano(started)) AS began
 FROM
 (
     SELECT run_id, started FROM runs WHERE origin = '' OR {replays:Bool}
-    ORDER BY started DESC, run_id DESC
+    ORDER BY started DESC
     LIMIT {rows:UInt64}
     %s
 )
@@ -36,9 +37,7 @@ ORDER BY began DESC, run_id DESC
 """Ids alone: a run's beginning and its end say the same of when it began, so that duplicates need not be merged."""
 _NEWEST_BEGINNING_LOST = """
     UNION ALL
-    SELECT run_id, min(started) FROM crossings
-    WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs)
-    GROUP BY run_id
+    SELECT run_id, min(started) FROM crossings WHERE run_id IN %s GROUP BY run_id
 """
 _TALLIES = """
 SELECT
@@ -95,7 +94,7 @@ _BEGINNING_LOST = """
     UNION ALL
     SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false, 0
     FROM crossings
-    WHERE run_id IN (SELECT run_id FROM damages) AND run_id NOT IN (SELECT run_id FROM runs) %s
+    WHERE run_id IN %(lost)s %(which)s
     GROUP BY run_id
 """
 _DAMAGES = """
@@ -112,21 +111,36 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
         replays: list the runs that are replays too.
     """
     parts = _EVERY
+    lost = _beginning_lost(engine)
     if limit is not None and limit <= literals.MOST:
-        ids = _newest(engine, limit, replays=replays)
+        ids = _newest(engine, limit, lost, replays=replays)
         if not ids:
             return
         parts = {name: sql % {"ids": literals.run_ids(ids)} for name, sql in _SOME.items()}
     parts = {**parts, "lost": "0", "damages": "", "beginning_lost": ""}
     if engine.embedded:
-        parts |= {"lost": "hurt.lost", "damages": _DAMAGES, "beginning_lost": _BEGINNING_LOST % parts["which"]}
+        parts |= {"lost": "hurt.lost", "damages": _DAMAGES}
+    if lost:
+        parts["beginning_lost"] = _BEGINNING_LOST % {"lost": lost, "which": parts["which"]}
     for row in islice(engine.rows(_TALLIES % parts, {"replays": replays}), limit):
         yield _tally(row)
 
 
-def _newest(engine: Engine, limit: int, *, replays: bool) -> list[str]:
+def _beginning_lost(engine: Engine) -> str:
+    """The runs in damaged spool files whose beginning is not there, as a list; empty where there is none."""
+    if not engine.embedded:
+        return ""
+    sql = "SELECT DISTINCT run_id FROM damages"
+    hurt = {str(row[0]) for row in engine.rows(sql)}
+    for batch in literals.batches(sorted(hurt)):
+        rows = engine.rows("SELECT DISTINCT run_id FROM runs WHERE run_id IN " + literals.run_ids(batch))
+        hurt -= {str(row[0]) for row in rows}
+    return literals.run_ids(islice(sorted(hurt), literals.MOST)) if hurt else ""
+
+
+def _newest(engine: Engine, limit: int, lost: str, *, replays: bool) -> list[str]:
     """Ids of the runs that began last. A run has a row or two, and more where it came more than once."""
-    sql = _NEWEST % (_NEWEST_BEGINNING_LOST if engine.embedded else "")
+    sql = _NEWEST % (_NEWEST_BEGINNING_LOST % lost if lost else "")
     rows = 2 * limit
     while True:
         ids = [str(row[0]) for row in engine.rows(sql, {"replays": replays, "rows": rows})]
@@ -142,12 +156,12 @@ def _count_rows(engine: Engine) -> int:
 def matching(engine: Engine, prefix: str) -> list[str]:
     """Ids of the runs that begin so, newest first: a run id begins with its trace id."""
     sql = """
-        SELECT run_id FROM runs WHERE startsWith(run_id, {prefix:String})
-        GROUP BY run_id ORDER BY max(started) DESC, run_id DESC LIMIT {most:UInt64}
+        SELECT run_id, toUnixTimestamp64Nano(started) FROM runs WHERE startsWith(run_id, {prefix:String})
+        LIMIT {most:UInt64}
     """
-    found = [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
-    if found:
-        return found
+    began = {str(run_id): int(at) for run_id, at in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})}
+    if began:
+        return sorted(began, key=lambda run_id: (began[run_id], run_id), reverse=True)
     sql = "SELECT DISTINCT run_id FROM crossings WHERE startsWith(run_id, {prefix:String}) LIMIT {most:UInt64}"
     return [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
 
@@ -192,14 +206,6 @@ def within(engine: Engine, run_id: str) -> list[str]:
     return [str(row[0]) for row in engine.rows(sql, {"run": run_id})]
 
 
-def damages(engine: Engine, run_id: str) -> list[str]:
-    """Where frames of this run may have been lost; one clause each."""
-    if not engine.embedded:
-        return []
-    sql = "SELECT file, why FROM damages FINAL WHERE run_id = {run:String} ORDER BY file, offset"
-    return [f"the spool file {file}: {why}" for file, why in engine.rows(sql, {"run": run_id})]
-
-
 _FRAMES = """
 SELECT if(finished, 'run', 'run.start') AS kind, substring(run_id, 34) AS span, parent_span_id AS parent, name,
        span_kind, toUnixTimestamp64Nano(started) AS began, duration_ns, finished, failed, attributes, payload
@@ -218,14 +224,40 @@ SELECT if(finished, 'crossing', 'crossing.start'), span_id, parent_span_id, name
 FROM crossings FINAL WHERE run_id = {run:String}
 """
 """One query: what it costs to ask is as much as what it costs to find a small run."""
+_LOST = """
+UNION ALL
+SELECT 'lost', file, '', '', 1, toInt64(offset), 0, false, false,
+       CAST(map(), 'Map(LowCardinality(String), String)'), why
+FROM damages FINAL WHERE run_id = {run:String}
+"""
 
 
 def frames(engine: Engine, run_id: str) -> Iterator[Frame]:
     """Every frame of a run, each once, in no order."""
+    yield from (item for item in everything(engine, run_id) if not isinstance(item, Loss))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Loss:
+    """A stretch of a spool file in which a frame of the run may have been lost."""
+
+    file: str
+    offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"the spool file {self.file}: {self.why}"
+
+
+def everything(engine: Engine, run_id: str) -> Iterator[Frame | Loss]:
+    """What the store holds of a run, each frame once, in no order."""
     doubtful: dict[str, Frame] = {}
     whole: set[str] = set()
-    for row in engine.rows(_FRAMES, {"run": run_id}, raw=True):
+    for row in engine.rows(_FRAMES + (_LOST if engine.embedded else ""), {"run": run_id}, raw=True):
         kind, span, parent, name, span_kind, began, lasted, finished, failed, attributes, payload = row
+        if kind == b"lost":
+            yield Loss(_text(span), began, _text(payload))
+            continue
         if kind == b"contents":
             digest = _text(span)
             piece = _piece(run_id, digest, began, payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -271,3 +272,33 @@ def nothing_stays(home):
     yield
     for pid in shippers(home):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_what_the_program_has_open_is_not_held_open(home, servers) -> None:
+    """A server that is started again at once finds its port free."""
+    server = servers("grpc")
+    home.to(server, "grpc").environ["OTEL_AGENT_REPLAY_EXIT_WAIT"] = "0"
+    body = """
+import socket
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+os.set_inheritable(listener.fileno(), True)
+work("a")
+time.sleep(1.5)
+print(listener.getsockname()[1])
+"""
+    out, err = start(home, body).communicate(timeout=60)
+    assert shippers(home), err
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(out))) != 0
+
+
+def test_what_lies_beside_the_program_stands_in_for_no_library(home, servers) -> None:
+    for name in ("requests", "grpc"):
+        (home.path.parent / f"{name}.py").write_text("raise RuntimeError('not this one')\n")
+    server = servers("http/protobuf")
+    home.to(server, "http/protobuf")
+    start(home, 'work("a")\n').communicate(timeout=60)
+    eventually(lambda: shipped(home))
+    assert outcomes(server.inbox.spans) == sorted(returned(home))

@@ -37,6 +37,10 @@ def totals(engine) -> dict[str, int]:
     return {name: int(next(iter(engine.rows(sql)))[0]) for name, sql in TOTALS.items()}
 
 
+def losses(engine, run_id: str) -> list[str]:
+    return [str(item) for item in select.everything(engine, run_id) if isinstance(item, select.Loss)]
+
+
 def everything(home):
     """A run with every kind of frame; its recorder and itself, still open."""
     recorder = home.recorder()
@@ -234,12 +238,12 @@ def test_what_follows_damage_is_kept_and_the_damage_is_told(home):
     assert problem.startswith(f"{path} is damaged: ")
     assert home.load().problems == []
     with home.engine() as engine:
-        (sentence,) = select.damages(engine, run.run_id)
+        (sentence,) = losses(engine, run.run_id)
         assert (
             sentence
             == f"the spool file {path.name}: {hit.size} bytes at {hit.offset} are damaged (a checksum is wrong)"
         )
-        assert select.damages(engine, later.run_id) == []
+        assert losses(engine, later.run_id) == []
         flaws = {tally.name: tally.flaws for tally in select.tallies(engine)}
         assert flaws == {"everything.py": 2, "other.py": 0, "later.py": 0}
         # its input is there all the same, so it is not lost but unfinished

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures.process as cfp
 import multiprocessing.process as mpp
+import os
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, Lane, strand
 from otel_agent_replay.boundary.order import ordering
 from otel_agent_replay.instrument.concurrency.naming import UNLANED, of_function
@@ -25,6 +26,9 @@ def install(patches: Patches) -> None:
     patches.put(mpp.BaseProcess, "start", _start)
     patches.put(mpp.BaseProcess, "_bootstrap", _bootstrap)
     patches.put(cfp.ProcessPoolExecutor, "submit", _submit)
+    for name in ("fork", "forkpty"):
+        if hasattr(os, name):
+            patches.put(os, name, _fork)
 
 
 def _name(process: Any) -> str:
@@ -50,6 +54,28 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
             _starting.pop()
 
     return start
+
+
+def _fork(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A child that the program forks by itself goes on in a lane of its own, in the thread that has forked."""
+
+    def fork() -> Any:
+        lane = strand()
+        if lane is None or ordering(lane) is None or (_starting and _starting[-1][0] == real.getpid()):
+            return original()
+        own = lane.spawn("process", original.__name__)
+        token = LANE.set(OUTSIDE)  # what others do after a fork is nothing that the program does
+        try:
+            made = original()
+        finally:
+            LANE.reset(token)
+        if (made[0] if isinstance(made, tuple) else made) == 0:
+            LANE.set(own)
+            if lanes.process_root is not None:
+                lanes.set_process_root(own)
+        return made
+
+    return fork
 
 
 def _bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:

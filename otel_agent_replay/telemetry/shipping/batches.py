@@ -31,6 +31,7 @@ _FIELD_1, _FIELD_2 = b"\x0a", b"\x12"
 _PER_SPAN = 6
 """Bytes that a span takes in a request beside itself, at most."""
 _BEGUN = {FrameKind.CROSSING: FrameKind.CROSSING_START, FrameKind.RUN: FrameKind.RUN_START}
+_STARTS = frozenset(_BEGUN.values())
 
 
 class Envelope:
@@ -79,27 +80,43 @@ class Batch:
     """That they take in the file."""
     size: int = 0
     """Bytes of the spans in a request."""
-    spans: list[Span | None] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     """Stretches that give no frame and never will."""
     newer: bool = False
     """What follows is for a later version of this package."""
-    begun: dict[tuple[int, int, FrameKind], int] = field(default_factory=dict)
+    begun: dict[tuple[int, int, FrameKind], Frame] = field(default_factory=dict)
+    """Beginnings whose ends have not come yet; they are encoded at last, because most of them never are."""
 
     def add(self, frame: Frame, spans: list[Span]) -> None:
-        """Add a frame; its beginning goes."""
+        """Add a frame that is no beginning; where it is an end, its beginning goes."""
+        self._count(frame)
+        if (kind := _BEGUN.get(frame.kind)) is not None:
+            before = self.begun.pop((frame.trace_id, frame.span_id, kind), None)
+            if before is not None:
+                self.size -= _bound(before)
+        self.spans += spans
+        self.size += sum(span.size for span in spans)
+
+    def add_beginning(self, frame: Frame) -> None:
+        """Add a beginning. A later one of the same span holds all of an earlier one."""
+        self._count(frame)
+        key = (frame.trace_id, frame.span_id, frame.kind)
+        before = self.begun.get(key)
+        self.size += _bound(frame) - (_bound(before) if before is not None else 0)
+        self.begun[key] = frame
+
+    def close(self, most: int) -> Batch:
+        """Encode the beginnings that are left: they follow the content that they refer to."""
+        for frame in self.begun.values():
+            self.spans += encoded(frame, most)
+        self.begun.clear()
+        return self
+
+    def _count(self, frame: Frame) -> None:
         self.end = frame.offset + frame.size
         self.frames += 1
         self.bytes += frame.size
-        if (kind := _BEGUN.get(frame.kind)) is not None:
-            place = self.begun.pop((frame.trace_id, frame.span_id, kind), None)
-            if place is not None and (before := self.spans[place]) is not None:
-                self.size -= before.size
-                self.spans[place] = None
-        elif frame.kind in _BEGUN.values():
-            self.begun[frame.trace_id, frame.span_id, frame.kind] = len(self.spans) + len(spans) - 1
-        self.spans += spans
-        self.size += sum(span.size for span in spans)
 
 
 def batches(descriptor: int, begin: int, end: int, most: int, *, written: bool) -> Iterator[Batch]:
@@ -123,14 +140,18 @@ def batches(descriptor: int, begin: int, end: int, most: int, *, written: bool) 
             batch.damages.append(item)
             batch.end = item.offset + item.length
             continue
-        spans = encoded(item, most)
-        size = sum(span.size for span in spans)
+        begins = item.kind in _STARTS
+        spans = [] if begins else encoded(item, most)
+        size = _bound(item) if begins else sum(span.size for span in spans)
         if batch.frames and (batch.size + size > most or batch.frames >= MOST_FRAMES):
-            yield batch
+            yield batch.close(most)
             batch = Batch(item.offset, item.offset)
-        batch.add(item, spans)
+        if begins:
+            batch.add_beginning(item)
+        else:
+            batch.add(item, spans)
     if batch.end > batch.begin or batch.newer:
-        yield batch
+        yield batch.close(most)
 
 
 def encoded(frame: Frame, most: int) -> list[Span]:
@@ -139,6 +160,11 @@ def encoded(frame: Frame, most: int) -> list[Span]:
     if len(data) + _PER_SPAN <= most:
         return [Span(frame, data)]
     return [Span(part, as_otlp(part)) for part in split(frame, most - _PER_SPAN)]
+
+
+def _bound(frame: Frame) -> int:
+    """More bytes than a frame takes as a span, told without encoding it: the names are what the file leaves out."""
+    return frame.size + len(frame.name) + 128 + sum(len(name) + 24 for name in frame.attributes)
 
 
 def _read(descriptor: int, offset: int, size: int) -> bytes:

@@ -34,15 +34,20 @@ LOOKS_EVERY = 1.0
 LOOKS_AT_LEAST_EVERY = 60.0
 """… and at most, where those that were started did not live."""
 
+FAILING_FOR = 90.0
+"""Seconds for which it is believed that nothing gets through: whoever ships says so again more often than that."""
+
 SETTLING = 0.02
 """Seconds between two looks at whether the last frames are shipped."""
 
 _CODE = """\
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
+import json, os, sys
+os.closerange(4, 1 << 16)
+sys.path += [each for each in json.loads(sys.argv[1]) if each not in sys.path]
 from otel_agent_replay.telemetry.shipping import worker
 worker.main(sys.argv[2])
 """
+# What the program listens at is not held open, and what lies beside the program does not stand in for a library.
 _LOCK = 3
 """The descriptor that the started process holds the lock by."""
 _SHELL = "/bin/sh"
@@ -57,20 +62,23 @@ class Custody:
     Args:
         home: of the recordings.
         destination: where frames go; None where the spool is their destination.
-        resource: gives the attributes of the process's resource.
+        resource: the attributes of the process's resource.
         batch_bytes: of a request, at most.
+        forked: gives the attributes of a forked child's resource; none where they are its parent's.
     """
 
     def __init__(
         self,
         home: Path,
         destination: Destination | None,
-        resource: Callable[[], Mapping[str, Json]],
+        resource: Mapping[str, Json],
         batch_bytes: int,
+        forked: Callable[[], Mapping[str, Json]] = dict,
     ) -> None:
         self._ledger = Ledger(home)
         self._to = destination
         self._resource = resource
+        self._forked = forked
         self._batch_bytes = batch_bytes
         self._look_at = 0.0
         self._wait = LOOKS_EVERY
@@ -87,8 +95,10 @@ class Custody:
         """A spool file is about to be made."""
         if self._pid != real.getpid():
             self._pid, self._files, self._look_at = real.getpid(), [], 0.0
+            with suppress(Exception):  # its parent's does
+                self._resource = self._forked() or self._resource
         with suppress(Exception):  # shipped it says less; recording goes on
-            self._ledger.describe(name, Origin(self._resource(), self._to.name if self._to is not None else ""))
+            self._ledger.describe(name, Origin(self._resource, self._to.name if self._to is not None else ""))
         self._files.append(name)
         del self._files[:-8]
 
@@ -107,7 +117,7 @@ class Custody:
         self._look(self._to)
         until = real.monotonic() + seconds
         while not (done := all(map(self._shipped, self._files))):
-            if real.monotonic() >= until or self._ledger.failing(self._to.name):
+            if real.monotonic() >= until or self._ledger.failing(self._to.name, since=FAILING_FOR):
                 break
             real.sleep(SETTLING)
         self._report(self._to)
@@ -142,15 +152,17 @@ class Custody:
         self._report(to)
 
     def _start(self, lock: int) -> None:
-        """Start a process that ships and is nobody's child: the shell between is waited for, and ends at once.
+        """Start a process that ships and is nobody's child: the shell between, where there is one, is waited for.
 
         It inherits the lock, and from standard input to standard error nothing.
         """
         if not sys.executable:
             raise OSError("no Python interpreter is known")
         asked = json.dumps({"home": str(self._ledger.home), "batch_bytes": self._batch_bytes})
-        command = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path), asked]
-        line = [_SHELL, "-c", '"$@" &', "sh", *command]
+        line = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path), asked]
+        shell = os.access(_SHELL, os.X_OK)
+        if shell:
+            line = [_SHELL, "-c", '"$@" &', "sh", *line]
         null = os.devnull
         actions = [
             (os.POSIX_SPAWN_DUP2, lock, _LOCK),
@@ -161,13 +173,17 @@ class Custody:
         if lock == _LOCK:
             os.set_inheritable(lock, True)  # noqa: FBT003 (as the library has it)
             del actions[0]
-        child = _spawn(_SHELL, line, dict(os.environ), file_actions=actions, setsid=True)
-        with suppress(ChildProcessError):
-            _wait(child, 0)
+        try:
+            child = _spawn(line[0], line, dict(os.environ), file_actions=actions, setsid=True)
+        except NotImplementedError:  # a system that knows no sessions here
+            child = _spawn(line[0], line, dict(os.environ), file_actions=actions)
+        if shell:
+            with suppress(ChildProcessError):
+                _wait(child, 0)
 
     def _report(self, to: Destination) -> None:
         """Say once what keeps frames of this process from being stored."""
-        why = self._ledger.failing(to.name)
+        why = self._ledger.failing(to.name, since=FAILING_FOR)
         if why:
             self._tell(f"nothing gets through to {to.where} ({why}); recorded runs wait in {self._ledger.spool}")
         for name in self._files:

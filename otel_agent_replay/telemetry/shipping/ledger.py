@@ -166,11 +166,17 @@ class Ledger:
                 moved += 1
         return moved
 
-    def failing(self, destination: str) -> str:
-        """Why nothing gets through to a destination; empty where something does, or nothing was tried."""
+    def failing(self, destination: str, *, since: float = 0.0) -> str:
+        """Why nothing gets through to a destination; empty where something does, or nothing was tried.
+
+        Args:
+            destination: its name.
+            since: so many seconds ago that must have been found; 0 for whenever.
+        """
         try:
             said: Any = json.loads((self.folder / f"{destination}{FAILING}").read_bytes())
-            return str(said["why"])
+            old = since and int(said["at_ns"]) < real.time_ns() - int(since * 1e9)
+            return "" if old else str(said["why"])
         except (OSError, ValueError, TypeError, KeyError):
             return ""
 

@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 BATCHES_IN_TURN = 16
 """Batches of one file that are sent before the other files have their turn."""
 
-MOST_REFUSED_IN_A_ROW = 32
-"""Spans: a receiver that refuses more, and has accepted none in between, is taken to be the wrong one."""
+MOST_REFUSED_AT_FIRST = 32
+"""Spans: a receiver that refuses more, before it has accepted any, is taken to be the wrong one."""
+
+MOST_REFUSED_IN_A_ROW = 1000
+"""Spans: the same of one that has accepted some before."""
+
+PAUSE = 30.0
+"""Seconds that a file is left alone after something here, not the receiver, kept it from being shipped."""
 
 _REFUSES_ALL = "the receiver refuses everything that it is sent ({why})"
 
@@ -91,22 +97,27 @@ class Shipper:
         self._stopped = stopped
         self._patience = patience or Patience()
         self._refused_in_a_row = 0
+        self._accepts = False
         self._failing = bool(ledger.failing(destination))
         self._unreadable: set[str] = set()
+        self._paused: dict[str, float] = {}
         self.problems: dict[str, str] = {}
         self.refused = 0
 
-    def round(self, wanted: Callable[[Path, bool], bool]) -> bool:
+    def round(self, wanted: Callable[[Path, bool], bool], ignored: Callable[[Path], bool] | None = None) -> bool:
         """Give every wanted file its turn, the oldest first. Whether anything was shipped.
 
         Args:
             wanted: of a file, and whether it still has a writer.
+            ignored: of a file, before that is looked at.
 
         Raises:
             StoppedError: as its name says.
         """
         moved = False
         for path in self._ledger.files():
+            if path.name in self._unreadable or (ignored is not None and ignored(path)):
+                continue
             with suppress(FileNotFoundError):
                 written = is_written(path)
                 if wanted(path, written):
@@ -116,23 +127,26 @@ class Shipper:
     def _file(self, path: Path, *, written: bool) -> bool:
         """One file's turn. Whether anything of it was shipped or removed."""
         size = path.stat().st_size
-        if path.name in self._unreadable:
+        if real.monotonic() < self._paused.get(path.name, 0.0):
             return False
         if written and self._ledger.progress(path.name).offset == size:
             return False
         try:
             claim = Claim.take(self._ledger, path)
         except OSError as error:
-            self.problems[path.name] = f"{path} cannot be shipped ({error.strerror}); see whose file it is."
-            return False
+            return self._pause(path, error)
         if claim is None:
             return False
         with claim:
             try:
                 return self._claimed(claim, size, written=written)
             except OSError as error:
-                self.problems[path.name] = f"{path} cannot be shipped ({error}); make room, or see whose file it is."
-                return False
+                return self._pause(path, error)
+
+    def _pause(self, path: Path, error: OSError) -> bool:
+        self._paused[path.name] = real.monotonic() + PAUSE
+        self.problems[path.name] = f"{path} cannot be shipped ({error}); make room, or see whose file it is."
+        return False
 
     def _claimed(self, claim: Claim, size: int, *, written: bool) -> bool:
         begin = claim.progress.offset
@@ -166,7 +180,7 @@ class Shipper:
     def _batch(self, claim: Claim, envelope: Envelope, batch: Batch) -> None:
         counts = claim.progress.counts
         aside: list[tuple[bytes, str]] = []
-        spans = [span for span in batch.spans if span is not None]
+        spans = batch.spans
         if batch.damages:
             spans += [span for note in loss.notes(claim.path, batch.damages) for span in encoded(note, self._most)]
             aside += [(_bytes(claim.path, each.offset, each.length), each.why) for each in batch.damages]
@@ -192,7 +206,7 @@ class Shipper:
                 continue
             answer = self._answer(envelope.request([span.data for span in group]))
             if answer.verdict is Verdict.ACCEPTED:
-                self._refused_in_a_row = 0
+                self._refused_in_a_row, self._accepts = 0, True
             elif answer.verdict is Verdict.TOO_LARGE and (smaller := self._learn(envelope, group)):
                 todo += reversed(smaller)
             elif len(group) == 1 or (answer.verdict is Verdict.PARTIAL and answer.rejected >= len(group)):
@@ -223,7 +237,8 @@ class Shipper:
         while True:
             answer = self._receiver.send(request)
             refused = answer.verdict in (Verdict.REFUSED, Verdict.PARTIAL, Verdict.TOO_LARGE)
-            if refused and self._refused_in_a_row >= MOST_REFUSED_IN_A_ROW:
+            most = MOST_REFUSED_IN_A_ROW if self._accepts else MOST_REFUSED_AT_FIRST
+            if refused and self._refused_in_a_row >= most:
                 answer = type(answer)(Verdict.BLOCKED, _REFUSES_ALL.format(why=answer.why))
             if answer.verdict not in (Verdict.LATER, Verdict.BLOCKED):
                 self._said("")

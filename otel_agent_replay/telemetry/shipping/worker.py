@@ -63,7 +63,7 @@ class _Worker:
         poll = POLL
         try:
             while self._ledger.spool.is_dir():
-                moved = self._shipper.round(self._wanted)
+                moved = self._shipper.round(self._wanted, self._ignored)
                 if not moved and real.monotonic() - self._live > LINGERS:
                     break
                 poll = POLL if moved else min(poll * 1.3, SLOWEST_POLL)
@@ -73,12 +73,20 @@ class _Worker:
         finally:
             self._receiver.close()
 
-    def _wanted(self, path: Path, written: bool) -> bool:  # noqa: FBT001 (as the shipper calls it)
-        """Files that are written for this destination, and leftovers of processes that shipped anywhere."""
+    def _destination(self, path: Path) -> str:
         named = self._origins.get(path.name)
         if named is None:
             origin = self._ledger.origin(path.name)
             named = self._origins[path.name] = origin.destination if origin is not None else ""
+        return named
+
+    def _ignored(self, path: Path) -> bool:
+        """Files of processes that had no receiver: those stay until somebody asks for them."""
+        return not self._destination(path)
+
+    def _wanted(self, path: Path, written: bool) -> bool:  # noqa: FBT001 (as the shipper calls it)
+        """Files that are written for this destination, and leftovers of processes that shipped anywhere."""
+        named = self._destination(path)
         if written and named == self._to.name:
             self._live = real.monotonic()
         return named == self._to.name if written else bool(named)
@@ -89,6 +97,8 @@ class _Worker:
         if now - self._looked > 1:
             self._looked = now
             for path in self._ledger.files():
+                if self._ignored(path):
+                    continue
                 try:
                     self._wanted(path, is_written(path))
                 except FileNotFoundError:
