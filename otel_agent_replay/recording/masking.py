@@ -78,6 +78,7 @@ class Masker:
         self._tokens: dict[str, str] = {}
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
         self._urls: dict[str, str] = {}
+        self._attributes: dict[tuple[str, str], str] = {}
         self._texts: dict[str, str] = {}
         """What short texts become; empty for those that stay."""
         self._last: OrderedDict[str, _Last] = OrderedDict()
@@ -126,7 +127,19 @@ class Masker:
 
     def attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
         """Attributes of a span, each by its name and by what it holds; None where nothing is masked."""
-        changed = {name: made for name, held in attributes.items() if (made := self.attribute(name, held)) is not held}
+        known = self._attributes
+        changed: dict[str, Any] = {}
+        for name, held in attributes.items():
+            if type(held) is str and len(held) <= SHORT:
+                made = known.get((name, held))
+                if made is None:
+                    if len(known) >= MOST_KNOWN:
+                        known.clear()
+                    made = known[name, held] = self.attribute(name, held)
+                if made != held:
+                    changed[name] = made
+            elif (made := self.attribute(name, held)) is not held:
+                changed[name] = made
         return {**attributes, **changed} if changed else None
 
     def attribute(self, name: str, held: Any) -> Any:
@@ -499,7 +512,7 @@ def _put(body: bytes, spans: list[Span]) -> bytes:
 def shared_start(one: bytes, other: bytes) -> int:
     """How many bytes both begin with."""
     view, most = memoryview(other), min(len(one), len(other))
-    low, step = 0, 4096
+    low, step = 0, max(4096, most - 16384)  # what two turns of a chat share is nearly all of the shorter one
     while low < most:
         step = min(step, most - low)
         if one.startswith(view[low : low + step], low):
