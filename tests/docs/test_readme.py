@@ -22,11 +22,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def table(first_column: str) -> dict[str, list[str]]:
-    """The rows of the tables whose first column has this title: the first cell, then the others."""
-    found = re.findall(rf"^\| {first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
-    assert found, f"README.md has no table of {first_column!r}"
-    lines = [line for each in found for line in each.splitlines()]
-    rows = ([cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines)
+    """The rows of the table whose first column has this title: the first cell, then the others."""
+    found = re.search(rf"^\| {first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", README, re.MULTILINE)
+    assert found is not None, f"README.md has no table of {first_column!r}"
+    rows = ([cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in found[1].splitlines())
     return {row[0].strip("`"): row[1:] for row in rows}
 
 
