@@ -40,6 +40,9 @@ MOST_KNOWN = 2000
 SHORT = 200
 """Characters of texts that are remembered."""
 
+RECALLED = 6
+"""Characters of a masked value that is looked for in how a run ended; shorter ones may stand there by chance."""
+
 FAULT = "fault"
 """Kind of a value that is masked whole because looking into it failed."""
 
@@ -67,6 +70,7 @@ class Masker:
     Not thread-safe where bodies are given a stream; everything else is.
 
     Attributes:
+        said: what `note` was told; it names no value, and is not masked itself.
         found: kind by digest, of everything that was masked: what found a value first names it in all of a run.
     """
 
@@ -74,6 +78,7 @@ class Masker:
         self.rules = rules
         self.found: dict[str, str] = {}
         self.note = note
+        self.said: dict[str, None] = {}
         self._key = key
         self._tokens: dict[str, str] = {}
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
@@ -203,11 +208,36 @@ class Masker:
         Where the text beside a digest holds something that is masked, the digest is masked too: whoever guesses the
         text could tell by it.
         """
-        made = self.value({name: _undigested(self, held) for name, held in outcome.items()})
+        made = self.value({name: self._ended(held) for name, held in outcome.items()})
         if not isinstance(made, dict):
             made = {"masked_whole": made}
         counts = self.counts()
         return {**made, "masked": {**counts}} if counts else made
+
+    def _ended(self, held: Json) -> Json:
+        """A part of an outcome: what was masked before anywhere in the run is masked in it too."""
+        if isinstance(held, list):
+            return [self._ended(inner) for inner in held]
+        if isinstance(held, str):
+            return self._recalled(held)
+        if not isinstance(held, dict):
+            return held
+        text, length = held.get("text"), held.get("length")
+        if "digest" not in held or not isinstance(text, str) or not isinstance(length, int):
+            return {name: self._ended(inner) for name, inner in held.items()}
+        masked = self.text(self._recalled(text))
+        if masked == text:
+            return held
+        whole = length <= len(text.encode("utf-8", "surrogatepass"))
+        return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+
+    def _recalled(self, text: str) -> str:
+        """A text with the tokens of values that were masked before by their place, which it does not tell."""
+        known = [value for value in self._tokens if len(value) >= RECALLED and value in text]
+        if not known:
+            return text
+        pattern = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        return re.sub(pattern, lambda match: self._tokens.get(match[0], match[0]), text)
 
     def _text(self, text: str) -> str:
         if not self._worth(text):
@@ -362,7 +392,7 @@ class Masker:
     def _coded(self, body: bytes, coding: str) -> bytes:
         """A body whose content coding is undone where that shows something to be masked; else as it is."""
         if coding not in ("gzip", "x-gzip", "deflate"):
-            self.note(f"a request body is {coding}, which is not looked into, so it is masked whole")
+            self._tell(f"a request body is {coding}, which is not looked into, so it is masked whole")
             return self.token(body.decode("latin-1"), UNREADABLE).encode()
         try:
             plain = zlib.decompress(body, zlib.MAX_WBITS | 32)
@@ -449,26 +479,15 @@ class Masker:
             return [Span(0, len(body), self.token(body.decode("latin-1"), FAULT))]
 
     def _fault(self, error: Exception) -> None:
-        self.note(f"a value could not be looked into and was masked whole ({type(error).__name__})")
+        self._tell(f"a value could not be looked into and was masked whole ({type(error).__name__})")
+
+    def _tell(self, what: str) -> None:
+        if what not in self.said:
+            self.said[what] = None
+            self.note(what)
 
     def _hook_failed(self, error: Exception) -> None:
-        self.note(f"the masking hook raised {type(error).__name__}, so a text was masked whole")
-
-
-def _undigested(masker: Masker, held: Json) -> Json:
-    """A kept text beside its digest, the digest masked where something of the text is; others as they are."""
-    if not isinstance(held, dict):
-        return held
-    if not {"digest", "length", "text"} <= held.keys():
-        return {name: _undigested(masker, inner) for name, inner in held.items()}
-    text, length = held["text"], held["length"]
-    if not isinstance(text, str) or not isinstance(length, int):
-        return held
-    masked = masker.text(text)
-    if masked == text:
-        return held
-    whole = length <= len(text.encode("utf-8", "surrogatepass"))
-    return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+        self._tell(f"the masking hook raised {type(error).__name__}, so a text was masked whole")
 
 
 def _is_form(data: bytes) -> bool:
