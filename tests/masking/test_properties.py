@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agent_replay.recording import canonical
+from otel_agent_replay.recording.mask_bodies import shared_end, shared_start
 from otel_agent_replay.recording.mask_rules import Rules
-from otel_agent_replay.recording.masking import Masker, shared_end, shared_start
+from otel_agent_replay.recording.masking import Masker
 from otel_agent_replay.recording.variables import TOKEN, Bindings
 
 SECRET = "sk-proj-Zq7Wx9Ke2Rt5Yu8Io1Pa4Sd"
