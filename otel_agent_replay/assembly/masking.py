@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from otel_agent_replay import settings as names
+from otel_agent_replay.boundary.lanes import LANE, OUTSIDE
 from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording.mask_rules import Rules, parse_path
 from otel_agent_replay.recording.masking import Masker
 from otel_agent_replay.telemetry import maskkey, pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from otel_agent_replay.recording.mask_rules import Hook
     from otel_agent_replay.settings import Masking, Settings
@@ -77,7 +78,21 @@ def _hook(text: str) -> Hook:
         raise _no_hook(text, f"{type(error).__name__}: {error}") from error
     if not callable(found):
         raise _no_hook(text, f"it is a {type(found).__name__}")
-    return cast("Hook", found)
+    return _apart(cast("Hook", found))
+
+
+def _apart(hook: Hook) -> Hook:
+    """The hook as code that belongs to no run: what it reads of the clock, say, is none of the program's."""
+
+    def asked(text: str) -> Iterable[str]:
+        token = LANE.set(OUTSIDE)
+        try:
+            parts = hook(text)
+            return parts if isinstance(parts, str) else list(parts or ())
+        finally:
+            LANE.reset(token)
+
+    return asked
 
 
 def _no_hook(text: str, why: str) -> UsageError:

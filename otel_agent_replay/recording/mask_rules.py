@@ -128,6 +128,12 @@ class Rules:
         """Whether every text has to be looked at, as nothing tells beforehand where there is something."""
         return bool(self.paths or self.patterns or self.hook)
 
+    def suspicious(self, data: bytes, start: int, end: int) -> bool:
+        """Whether something that is masked by shape or name may stand between two offsets."""
+        if self.defaults and suspicious(data, start, end):
+            return True
+        return self.named is not None and self.named.search(data, start, end) is not None
+
 
 def _any_of(keys: Iterable[str]) -> re.Pattern[bytes]:
     forms = "|".join(re.escape(key).replace(r"\-", "[-_]") for key in sorted(keys))

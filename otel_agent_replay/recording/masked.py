@@ -68,5 +68,7 @@ def readings(found: list[ReadingRecord], masker: Masker) -> list[ReadingRecord]:
 
 def note(found: Note, masker: Masker) -> Note:
     """A line of the capture manifest."""
+    if found.what in masker.said:
+        return found
     what, where = masker.text(found.what), masker.text(found.where)
     return found if (what, where) == (found.what, found.where) else replace(found, what=what, where=where)

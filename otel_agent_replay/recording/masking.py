@@ -9,14 +9,14 @@ from __future__ import annotations
 import hmac
 import re
 import zlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from otel_agent_replay.recording import mask_stream
 from otel_agent_replay.recording.exact import dumps, loads
+from otel_agent_replay.recording.mask_bodies import Bodies, put
 from otel_agent_replay.recording.mask_find import Finder, Span, replaced
-from otel_agent_replay.recording.mask_rules import is_header, plain_name, suspicious
+from otel_agent_replay.recording.mask_rules import is_header, plain_name
 from otel_agent_replay.recording.values import Attempt, WireHead, WireRequest
 from otel_agent_replay.recording.variables import ANYTHING, HEX, token
 
@@ -28,37 +28,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HELD = 64 << 20
-"""Bytes of earlier bodies that are held, so that only what is new in the next ones is looked at …"""
-
-WORTH_HOLDING = 2048
-"""… where they are no shorter than this."""
-
 MOST_KNOWN = 2000
 """Headers, URLs and values that are remembered."""
 
 SHORT = 200
 """Characters of texts that are remembered."""
 
+RECALLED = 6
+"""Characters of a masked value that is looked for in how a run ended; shorter ones may stand there by chance."""
+
 FAULT = "fault"
 """Kind of a value that is masked whole because looking into it failed."""
 
 UNREADABLE = "unreadable"
 """Kind of a body that is masked whole because its content coding cannot be undone here."""
-
-_FORM = re.compile(rb"[\w.\[\]%+-]{1,100}=[^\s{\[]*\Z")
-_CUT = b'},{"'
-"""Ends a member of a list of objects; a JSON string cannot hold it."""
-
-
-class _Last:
-    """The last body of a stream, and what was found in it, in bytes."""
-
-    __slots__ = ("body", "spans")
-
-    def __init__(self, body: bytes, spans: list[Span]) -> None:
-        self.body = body
-        self.spans = spans
 
 
 class Masker:
@@ -67,6 +50,7 @@ class Masker:
     Not thread-safe where bodies are given a stream; everything else is.
 
     Attributes:
+        said: what `note` was told; it names no value, and is not masked itself.
         found: kind by digest, of everything that was masked: what found a value first names it in all of a run.
     """
 
@@ -74,15 +58,16 @@ class Masker:
         self.rules = rules
         self.found: dict[str, str] = {}
         self.note = note
+        self.said: dict[str, None] = {}
         self._key = key
         self._tokens: dict[str, str] = {}
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
         self._urls: dict[str, str] = {}
+        self._attributes: dict[tuple[str, str], str] = {}
         self._texts: dict[str, str] = {}
         """What short texts become; empty for those that stay."""
-        self._last: OrderedDict[str, _Last] = OrderedDict()
-        self._held = 0
         self._finder = Finder(rules, self.token, self._hook_failed)
+        self._bodies = Bodies(self._finder)
 
     def another(self) -> Masker:
         """The same rules and key, for another run."""
@@ -126,7 +111,19 @@ class Masker:
 
     def attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
         """Attributes of a span, each by its name and by what it holds; None where nothing is masked."""
-        changed = {name: made for name, held in attributes.items() if (made := self.attribute(name, held)) is not held}
+        known = self._attributes
+        changed: dict[str, Any] = {}
+        for name, held in attributes.items():
+            if type(held) is str and len(held) <= SHORT:
+                made = known.get((name, held))
+                if made is None:
+                    if len(known) >= MOST_KNOWN:
+                        known.clear()
+                    made = known[name, held] = self.attribute(name, held)
+                if made != held:
+                    changed[name] = made
+            elif (made := self.attribute(name, held)) is not held:
+                changed[name] = made
         return {**attributes, **changed} if changed else None
 
     def attribute(self, name: str, held: Any) -> Any:
@@ -190,11 +187,36 @@ class Masker:
         Where the text beside a digest holds something that is masked, the digest is masked too: whoever guesses the
         text could tell by it.
         """
-        made = self.value({name: _undigested(self, held) for name, held in outcome.items()})
+        made = self.value({name: self._ended(held) for name, held in outcome.items()})
         if not isinstance(made, dict):
             made = {"masked_whole": made}
         counts = self.counts()
         return {**made, "masked": {**counts}} if counts else made
+
+    def _ended(self, held: Json) -> Json:
+        """A part of an outcome: what was masked before anywhere in the run is masked in it too."""
+        if isinstance(held, list):
+            return [self._ended(inner) for inner in held]
+        if isinstance(held, str):
+            return self._recalled(held)
+        if not isinstance(held, dict):
+            return held
+        text, length = held.get("text"), held.get("length")
+        if "digest" not in held or not isinstance(text, str) or not isinstance(length, int):
+            return {name: self._ended(inner) for name, inner in held.items()}
+        masked = self.text(self._recalled(text))
+        if masked == text:
+            return held
+        whole = length <= len(text.encode("utf-8", "surrogatepass"))
+        return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
+
+    def _recalled(self, text: str) -> str:
+        """A text with the tokens of values that were masked before by their place, which it does not tell."""
+        known = [value for value in self._tokens if len(value) >= RECALLED and value in text]
+        if not known:
+            return text
+        pattern = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        return re.sub(pattern, lambda match: self._tokens.get(match[0], match[0]), text)
 
     def _text(self, text: str) -> str:
         if not self._worth(text):
@@ -238,13 +260,7 @@ class Masker:
         if self.rules.everywhere:
             return True
         data = b'"' + text.encode("utf-8", "surrogatepass")
-        return self._suspicious(data, 0, len(data))
-
-    def _suspicious(self, data: bytes, start: int, end: int) -> bool:
-        if self.rules.defaults and suspicious(data, start, end):
-            return True
-        named = self.rules.named
-        return named is not None and named.search(data, start, end) is not None
+        return self.rules.suspicious(data, 0, len(data))
 
     # -- HTTP ----------------------------------------------------------------------------------------------
 
@@ -313,7 +329,7 @@ class Masker:
     def chunks(self, chunks: list[bytes]) -> list[bytes]:
         """A body in pieces, looked at joined; each piece keeps its place, and what was masked stands in the first."""
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        spans = self._all_of_it(data, self._body_spans)
+        spans = self._all_of_it(data, self._bodies.spans)
         if not spans:
             return chunks
         made: list[bytes] = []
@@ -342,14 +358,14 @@ class Masker:
         `stream` names the conversation that it belongs to: of what its last body held too, nothing is looked at again.
         """
         spans = self._all_of_it(
-            body, lambda data: self._spans_after(data, stream) if stream else self._body_spans(data)
+            body, lambda data: self._bodies.spans_after(data, stream) if stream else self._bodies.spans(data)
         )
-        return _put(body, spans) if spans else body
+        return put(body, spans) if spans else body
 
     def _coded(self, body: bytes, coding: str) -> bytes:
         """A body whose content coding is undone where that shows something to be masked; else as it is."""
         if coding not in ("gzip", "x-gzip", "deflate"):
-            self.note(f"a request body is {coding}, which is not looked into, so it is masked whole")
+            self._tell(f"a request body is {coding}, which is not looked into, so it is masked whole")
             return self.token(body.decode("latin-1"), UNREADABLE).encode()
         try:
             plain = zlib.decompress(body, zlib.MAX_WBITS | 32)
@@ -357,64 +373,6 @@ class Masker:
             return self.body(body)
         made = self.body(plain)
         return body if made is plain else made
-
-    def _body_spans(self, data: bytes) -> list[Span]:
-        """What is to be masked, in bytes."""
-        if _is_form(data):
-            text, coding = _readable(data)
-            worth = self.rules.everywhere or bool(self.rules.keys) or self._suspicious(b"?" + data, 0, len(data) + 1)
-            return _in_bytes(self._finder.form(text), text, coding) if worth else []
-        streamed = mask_stream.is_stream(data)
-        worth = self.rules.everywhere or self._suspicious(data, 0, len(data))
-        if not worth and not (streamed and mask_stream.may_hold(data, self._suspicious)):
-            return []
-        text, coding = _readable(data)
-        found = mask_stream.find(text, self._finder) if streamed else self._finder.text(text)
-        return _in_bytes(found, text, coding)
-
-    def _spans_after(self, body: bytes, stream: str) -> list[Span]:
-        """The same, where what the last body of the stream held too has been looked at already."""
-        last = self._last.get(stream)
-        spans = None if last is None or self.rules.paths else self._window(body, last)
-        if spans is None:
-            spans = self._body_spans(body)
-        self._hold(stream, last, body, spans)
-        return spans
-
-    def _window(self, body: bytes, last: _Last) -> list[Span] | None:
-        """What is found in the members of lists that are new; None where all has to be looked at."""
-        old = last.body
-        if body[:1] != b"{" and body[:1] != b"[":
-            return None
-        same = shared_start(body, old)
-        begin = body.rfind(_CUT, 0, same) + 2
-        if begin < len(body) // 8 or begin < WORTH_HOLDING // 2:
-            return None
-        same_end = shared_end(body, old, min(len(body), len(old)) - same)
-        end = body.find(_CUT, len(body) - same_end) + 1 if same_end > len(_CUT) else 0
-        end = end or len(body)
-        shift = len(old) - len(body)
-        kept = [span for span in last.spans if span.end <= begin]
-        after = [Span(s.start - shift, s.end - shift, s.text) for s in last.spans if s.start >= end + shift]
-        named = self.rules.named
-        if named is not None and (last.spans or named.search(body, begin, end)):
-            return None  # what a name masks may reach beyond the members that are new
-        if self.rules.everywhere or self._suspicious(body, begin, end):
-            text, coding = _readable(body[begin:end])
-            found = _in_bytes(self._finder.json(text), text, coding)
-            kept += (Span(span.start + begin, span.end + begin, span.text) for span in found)
-        return kept + after
-
-    def _hold(self, stream: str, last: _Last | None, body: bytes, spans: list[Span]) -> None:
-        if last is not None:
-            self._held -= len(last.body)
-            del self._last[stream]
-        if len(body) < WORTH_HOLDING:
-            return
-        self._last[stream] = _Last(body, spans)
-        self._held += len(body)
-        while self._held > HELD and self._last:
-            self._held -= len(self._last.popitem(last=False)[1].body)
 
     # -- faults --------------------------------------------------------------------------------------------
 
@@ -436,93 +394,12 @@ class Masker:
             return [Span(0, len(body), self.token(body.decode("latin-1"), FAULT))]
 
     def _fault(self, error: Exception) -> None:
-        self.note(f"a value could not be looked into and was masked whole ({type(error).__name__})")
+        self._tell(f"a value could not be looked into and was masked whole ({type(error).__name__})")
+
+    def _tell(self, what: str) -> None:
+        if what not in self.said:
+            self.said[what] = None
+            self.note(what)
 
     def _hook_failed(self, error: Exception) -> None:
-        self.note(f"the masking hook raised {type(error).__name__}, so a text was masked whole")
-
-
-def _undigested(masker: Masker, held: Json) -> Json:
-    """A kept text beside its digest, the digest masked where something of the text is; others as they are."""
-    if not isinstance(held, dict):
-        return held
-    if not {"digest", "length", "text"} <= held.keys():
-        return {name: _undigested(masker, inner) for name, inner in held.items()}
-    text, length = held["text"], held["length"]
-    if not isinstance(text, str) or not isinstance(length, int):
-        return held
-    masked = masker.text(text)
-    if masked == text:
-        return held
-    whole = length <= len(text.encode("utf-8", "surrogatepass"))
-    return {**held, "text": masked if whole else masked + ANYTHING, "digest": ANYTHING, "length": ANYTHING}
-
-
-def _is_form(data: bytes) -> bool:
-    """Whether a body looks like the fields of a form."""
-    return _FORM.match(data) is not None
-
-
-def _readable(data: bytes) -> tuple[str, str]:
-    """Bytes as text, and the coding that gives them back."""
-    try:
-        return data.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return data.decode("latin-1"), "latin-1"
-
-
-def _in_bytes(spans: list[Span], text: str, coding: str) -> list[Span]:
-    """Places in a text as places in its bytes."""
-    if coding == "latin-1" or not spans or text.isascii():
-        return spans
-    made: list[Span] = []
-    at = offset = 0
-    for span in spans:
-        offset += len(text[at : span.start].encode())
-        length = len(text[span.start : span.end].encode())
-        made.append(Span(offset, offset + length, span.text))
-        offset += length
-        at = span.end
-    return made
-
-
-def _put(body: bytes, spans: list[Span]) -> bytes:
-    parts: list[bytes] = []
-    at = 0
-    for span in spans:
-        parts += (body[at : span.start], span.text.encode())
-        at = span.end
-    parts.append(body[at:])
-    return b"".join(parts)
-
-
-def shared_start(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
-    view, most = memoryview(other), min(len(one), len(other))
-    low, step = 0, 4096
-    while low < most:
-        step = min(step, most - low)
-        if one.startswith(view[low : low + step], low):
-            low += step
-            step *= 4
-        elif step == 1:
-            break
-        else:
-            step = max(step // 8, 1)
-    return low
-
-
-def shared_end(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes, up to `most`, both end with."""
-    view = memoryview(other)
-    low, step = 0, 256
-    while low < most:
-        step = min(step, most - low)
-        if one.startswith(view[len(other) - low - step : len(other) - low], len(one) - low - step):
-            low += step
-            step *= 4
-        elif step == 1:
-            break
-        else:
-            step = max(step // 8, 1)
-    return low
+        self._tell(f"the masking hook raised {type(error).__name__}, so a text was masked whole")

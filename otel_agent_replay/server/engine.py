@@ -18,7 +18,7 @@ from otel_agent_replay.store.clickhouse import engine_installed
 from otel_agent_replay.store.lock import private_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from pathlib import Path
 
 _USERS = """\
@@ -92,7 +92,7 @@ class Handle:
         except Exception as error:
             raise SqlError.of(error) from error
 
-    def stream(self, sql: str, form: str, parameters: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    def stream(self, sql: str, form: str, parameters: Mapping[str, str] | None = None) -> Generator[bytes, None, None]:
         """A result, part by part; a consumer that leaves cancels it. Raises SqlError, at any part."""
         try:
             result = self._connection.send_query(sql, form, params=dict(parameters or {}))

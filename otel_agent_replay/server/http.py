@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 """Bytes that are read, or decompressed, at a time."""
 
+TRAILERS = 100
+"""Lines that may stand after a body in chunks."""
+
 
 class HttpError(Exception):
     """A request is answered with this status and sentence."""
@@ -84,7 +87,7 @@ class Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.access = access
         self._places = BoundedSemaphore(limits.CONNECTIONS)
-        self._busy = 0
+        self._busy = self._held = 0
         self._changed = Condition()
         super().__init__((host.strip("[]"), port), handler)
 
@@ -116,6 +119,18 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: Any) -> None:
         """A connection that breaks is its client's business."""
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a request that is held. Raises HttpError where too much is held already."""
+        with self._changed:
+            if self._held + size > limits.HELD_BYTES:
+                raise HttpError(429, "The server is busy with other requests; come again.")
+            self._held += size
+
+    def drop(self, size: int) -> None:
+        """They are not held any more."""
+        with self._changed:
+            self._held -= size
 
     def begin(self) -> None:
         """A request is being answered."""
@@ -160,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Every method comes here."""
         self.server.begin()
-        self._left = 0
+        self._held = 0
         try:
             self._admit()
             self.answer()
@@ -168,6 +183,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # whatever is left of the body is not read
             self.refuse(error)
         finally:
+            self.server.drop(self._held)
             self.server.end()
 
     do_POST = do_GET  # noqa: N815 (as the base class has it)
@@ -201,6 +217,8 @@ class Handler(BaseHTTPRequestHandler):
             size += len(piece)
             if size > self.most_bytes:
                 raise HttpError(413, f"A request may take {self.most_bytes:,} bytes; send less at a time.")
+            self.server.hold(len(piece))
+            self._held += len(piece)
             whole.append(piece)
         return b"".join(whole)
 
@@ -219,6 +237,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _admit(self) -> None:
         """Refuse what a browser sends for somebody else."""
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise HttpError(403, "Requests that other pages make are refused.")
         origin = self.headers.get("Origin")
         if not self.server.access.open:
             if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
@@ -232,13 +252,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _pieces(self) -> Iterator[bytes]:
         """The body as it came. Raises HttpError."""
+        self._deadline = real.monotonic() + limits.BODY_SECONDS
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             while size := self._chunk_size():
                 yield from self._read(size)
                 self.rfile.readline(8)
-            while self.rfile.readline(8192).strip():
-                pass
-            return
+            for _ in range(TRAILERS):
+                if not self.rfile.readline(8192).strip():
+                    return
+            raise HttpError(400, "The body has too many trailers.")
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or len(length) > 18:
             raise HttpError(400, "Content-Length is no number.")
@@ -248,6 +270,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _chunk_size(self) -> int:
         line = self.rfile.readline(1024).partition(b";")[0].strip()
+        if not line.isalnum() or len(line) > 15:
+            raise HttpError(400, "A chunk has no size.")
         try:
             return int(line, 16)
         except ValueError:
@@ -255,7 +279,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self, size: int) -> Iterator[bytes]:
         while size > 0:
-            piece = self.rfile.read(min(size, READ_BYTES))
+            piece = self.rfile.read1(min(size, READ_BYTES))
+            if real.monotonic() > self._deadline:
+                raise HttpError(408, "The body comes too slowly.")
             if not piece:
                 raise HttpError(400, "The body is shorter than it says.")
             size -= len(piece)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 BODY_BYTES = 32 << 20
-"""Bytes of one OTLP request, decompressed. Default receivers take 4 MiB (gRPC) and 20 MiB (HTTP)."""
+"""Bytes of one OTLP request over HTTP, decompressed. Default receivers take 4 MiB (gRPC) and 20 MiB (HTTP)."""
 
-GRPC_CALLS = 32
-"""OTLP calls over gRPC that are held at once; a client beyond that is told to come again."""
+GRPC_BYTES = 16 << 20
+"""Bytes of one OTLP call over gRPC, decompressed …"""
 
-QUEUED_BYTES = 96 << 20
+GRPC_CALLS = 12
+"""… and calls that are held at once, whole; a client beyond that is told to come again."""
+
+HELD_BYTES = 96 << 20
+"""Bytes of OTLP requests over HTTP that are held at once; a client beyond that is told to come again."""
+
+DECODED = 1
+"""OTLP requests that are decoded at once: one takes several times its size meanwhile, and one core at most."""
+
+QUEUED_BYTES = 64 << 20
 """Bytes of rows that wait to be inserted; a request that would go beyond is told to come again."""
 
 GROUP_BYTES = 16 << 20
@@ -34,6 +43,9 @@ CONNECTIONS = 128
 
 IDLE_SECONDS = 60.0
 """Seconds that an HTTP connection may stand still."""
+
+BODY_SECONDS = 600
+"""Seconds in which a request has to have been sent."""
 
 SQL_BODY_BYTES = 512 << 20
 """Bytes of one INSERT over HTTP, as it comes; it is streamed, so this bounds work and not memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording.wire import varint
+from otel_agent_replay.server import limits
 from otel_agent_replay.server.spans import decode
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ TRACES_ONLY = (
 )
 """What a client is told that sends metrics or logs: to take them and drop them would be a silent loss."""
 
+_DECODED = BoundedSemaphore(limits.DECODED)
 _RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
 
 
@@ -28,7 +31,8 @@ def export(committer: Committer, data: bytes) -> Batch:
 
     Raises MalformedError where it is none, OverloadedError and UnavailableError where the client is to come again.
     """
-    batch = decode(data)
+    with _DECODED:
+        batch = decode(data)
     committer.submit(batch)
     return batch
 

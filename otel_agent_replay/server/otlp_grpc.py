@@ -34,7 +34,7 @@ class OtlpGrpc:
             handlers=[_Services(access, committer)],
             maximum_concurrent_rpcs=limits.GRPC_CALLS,
             options=[
-                ("grpc.max_receive_message_length", limits.BODY_BYTES),
+                ("grpc.max_receive_message_length", limits.GRPC_BYTES),
                 ("grpc.max_metadata_size", 16384),
                 ("grpc.so_reuseport", 0),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING
@@ -80,7 +80,9 @@ class Runner:
             self._prepare(handle, asked)
             form = statement.form or asked.form
             if statement.kind is Kind.STREAM:
-                yield Result(form, _bounded(handle.stream(statement.sql, form, asked.parameters)))
+                # Closed here, whoever left it: before its connection is.
+                with closing(handle.stream(statement.sql, form, asked.parameters)) as parts:
+                    yield Result(form, _bounded(parts))
             elif statement.kind is Kind.WHOLE:
                 yield Result(form, iter([handle.query(statement.sql, form, asked.parameters)]))
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import orjson
 
@@ -51,9 +51,12 @@ class Budget:
             raise MalformedError("it holds too many messages; send it in several")
 
 
-def messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """The messages that stand in one field of a message."""
-    for number, kind, value in fields(data, 0, len(data)):
+Data = TypeVar("Data", bytes, memoryview)
+
+
+def messages(data: Data, wanted: int) -> Iterator[Data]:
+    """The messages that stand in one field of a message; views of it where it is one itself."""
+    for number, kind, value in fields(data, 0, len(data)):  # type: ignore[arg-type]  # it reads and slices only
         if number == wanted and kind == BYTES:
             yield value  # type: ignore[misc]  # its wire type says that it is bytes
 

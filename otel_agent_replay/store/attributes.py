@@ -34,6 +34,9 @@ INTEGERS = frozenset(
         "gen_ai.usage.cache_write.input_tokens",
         "gen_ai.usage.reasoning.output_tokens",
         "gen_ai.embeddings.dimension.count",
+        "openai.request.best_of",
+        "openai.request.top_logprobs",
+        "anthropic.thinking.budget_tokens",
         "server.port",
         "http.response.status_code",
         "http.request.resend_count",
@@ -48,12 +51,17 @@ NUMBERS = frozenset(
         "gen_ai.request.frequency_penalty",
         "gen_ai.request.presence_penalty",
         "gen_ai.response.time_to_first_chunk",
+        "openai.request.min_p",
+        "openai.request.repetition_penalty",
     }
 )
 """Names whose values are floating point numbers."""
 
-BOOLEANS = frozenset({"gen_ai.request.stream"})
+BOOLEANS = frozenset({"gen_ai.request.stream", "openai.request.parallel_tool_calls"})
 """Names whose values are true or false."""
+
+EITHER = frozenset({"openai.request.logprobs"})
+"""Names whose values are true or false to one endpoint, and whole numbers to another."""
 
 LISTS = frozenset(
     {"gen_ai.request.stop_sequences", "gen_ai.request.encoding_formats", "gen_ai.response.finish_reasons"}
@@ -63,8 +71,10 @@ LISTS = frozenset(
 
 def typed(name: str, text: str) -> Attribute:
     """The value that `text` stands for; the text itself where it does not have the form of its type."""
+    if (name in BOOLEANS or name in EITHER) and text in ("true", "false"):
+        return text == "true"
     try:
-        if name in INTEGERS:
+        if name in INTEGERS or name in EITHER:
             return int(text)
         if name in NUMBERS:
             return float(text)
@@ -73,6 +83,4 @@ def typed(name: str, text: str) -> Attribute:
             return [str(item) for item in items] if isinstance(items, list) else text
     except ValueError:
         return text
-    if name in BOOLEANS and text in ("true", "false"):
-        return text == "true"
     return text

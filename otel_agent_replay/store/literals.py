@@ -20,6 +20,11 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}-[0-9a-f]{16}")
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
+def run_id(run: str) -> str:
+    """One id; a text that is none becomes an empty one."""
+    return f"'{run}'" if _RUN_ID.fullmatch(run) else "''"
+
+
 def run_ids(ids: Iterable[str]) -> str:
     """A list for `IN`; what is no run id is left out, and no id at all makes a list that nothing is in."""
     return _listed(_RUN_ID, ids)

@@ -209,26 +209,27 @@ def within(engine: Engine, run_id: str) -> list[str]:
 _FRAMES = """
 SELECT if(finished, 'run', 'run.start') AS kind, substring(run_id, 34) AS span, parent_span_id AS parent, name,
        span_kind, toUnixTimestamp64Nano(started) AS began, duration_ns, finished, failed, attributes, payload
-FROM runs FINAL WHERE run_id = {run:String}
+FROM runs FINAL WHERE run_id = %(run)s
 UNION ALL
 SELECT 'contents', digest, '', '', 1, toUnixTimestamp64Nano(seen), 0, false, false,
        CAST(map(), 'Map(LowCardinality(String), String)'), content
-FROM contents FINAL WHERE run_id = {run:String}
+FROM contents FINAL WHERE run_id = %(run)s
 UNION ALL
 SELECT 'readings', span_id, substring(run_id, 34), '', 1, toUnixTimestamp64Nano(started), 0, false, false,
        attributes, payload
-FROM readings FINAL WHERE run_id = {run:String}
+FROM readings FINAL WHERE run_id = %(run)s
 UNION ALL
 SELECT if(finished, 'crossing', 'crossing.start'), span_id, parent_span_id, name,
        span_kind, toUnixTimestamp64Nano(started), duration_ns, finished, failed, attributes, payload
-FROM crossings FINAL WHERE run_id = {run:String}
+FROM crossings FINAL WHERE run_id = %(run)s
 """
-"""One query: what it costs to ask is as much as what it costs to find a small run."""
+"""One query: what it costs to ask is as much as what it costs to find a small run. So the id stands in it as a
+literal, which is planned in two thirds of the time that a parameter takes."""
 _LOST = """
 UNION ALL
 SELECT 'lost', file, '', '', 1, toInt64(offset), 0, false, false,
        CAST(map(), 'Map(LowCardinality(String), String)'), why
-FROM damages FINAL WHERE run_id = {run:String}
+FROM damages FINAL WHERE run_id = %(run)s
 """
 
 
@@ -253,7 +254,8 @@ def everything(engine: Engine, run_id: str) -> Iterator[Frame | Loss]:
     """What the store holds of a run, each frame once, in no order."""
     doubtful: dict[str, Frame] = {}
     whole: set[str] = set()
-    for row in engine.rows(_FRAMES + (_LOST if engine.embedded else ""), {"run": run_id}, raw=True):
+    sql = (_FRAMES + (_LOST if engine.embedded else "")) % {"run": literals.run_id(run_id)}
+    for row in engine.rows(sql, raw=True):
         kind, span, parent, name, span_kind, began, lasted, finished, failed, attributes, payload = row
         if kind == b"lost":
             yield Loss(_text(span), began, _text(payload))

@@ -81,8 +81,6 @@ class SpoolRecorder:
         self.lost = 0
         self._writer = writer
         self._masker = masker
-        if masker is not None:
-            masker.note = lambda what: self._note(Note(NoteKind.FAULT, what))
         self._contents = ContentWriter()
         self._tracer = live.LiveTracer()
         self._run: RunRecord | None = None
@@ -95,6 +93,10 @@ class SpoolRecorder:
         self._held = False
         self._busy = False
         self._deferred: deque[Callable[[], None]] = deque()
+        if masker is not None:
+            masker.note = lambda what: self._note(Note(NoteKind.FAULT, what))
+            for what in masker.said:
+                masker.note(what)
         forks.watch(self)
 
     def run_started(self, run: RunRecord) -> Callable[[], Callable[[], None]] | None:

@@ -96,14 +96,15 @@ def test_settings_become_rules() -> None:
         "OTEL_AGENT_REPLAY_MASK_KEYS": "ssn, Home-Address",
         "OTEL_AGENT_REPLAY_MASK_PATHS": "$.a.b,$..c",
         "OTEL_AGENT_REPLAY_MASK_PATTERNS": "a{1,2}\nb",
-        "OTEL_AGENT_REPLAY_MASK_HOOK": "builtins:sorted",
+        "OTEL_AGENT_REPLAY_MASK_HOOK": "shlex:split",
         "OTEL_AGENT_REPLAY_MASK_DEFAULTS": "off",
     }
     rules = masking.rules(settings.read(environ).mask)
     assert rules.keys == {"ssn", "home-address"}
     assert len(rules.paths) == 2
     assert [pattern.pattern for pattern in rules.patterns] == ["a{1,2}", "b"]
-    assert rules.hook is sorted
+    assert rules.hook is not None
+    assert list(rules.hook("a b")) == ["a", "b"]
     assert not rules.defaults
     assert rules.active
 

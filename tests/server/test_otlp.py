@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import socket
 import threading
 import zlib
 
@@ -380,3 +381,42 @@ def test_an_export_that_is_refused_is_told_so_by_the_sdk(shared):
     assert exporter.export([span]) is SpanExportResult.FAILURE
     exporter.shutdown()
     provider.shutdown()
+
+
+def test_a_flood_of_large_requests_is_told_to_come_again_and_takes_no_more_memory(shared, otlp):
+    body = otlp.export(otlp.span(9000, attributes=[otlp.text("big", "x" * (30 << 20))]), service="flood")
+    small = otlp.export(otlp.span(9001, attributes=[otlp.text("big", "x" * (15 << 20))]), service="flood")
+    said = []
+
+    def work(number: int) -> None:
+        try:
+            if number % 3:
+                said.append(shared.traces(body).status)
+            else:
+                call(shared, small)
+                said.append(200)
+        except grpc.RpcError as error:
+            said.append(429 if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED else error.code())
+        except OSError:  # it said 429 and closed before everything was sent
+            said.append(429)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(110)
+    assert len(said) == 24
+    assert set(said) <= {200, 429}
+    assert 200 in said
+    assert shared.resident(peak=True) < 1500 << 20
+    assert otlp.rejected(send(shared, otlp.export(otlp.span(9002), service="after"), "http"))[0] == 0
+
+
+def test_chunks_that_are_none_are_refused(shared):
+    port = int(shared.said["otlp_http"].rpartition(":")[2])
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    head += b"Content-Type: application/x-protobuf\r\n\r\n"
+    for body in (b"-5\r\n", b"zz\r\n", b"+1\r\nx", b"\r\n", b"f" * 20 + b"\r\n", b"0\r\n" + b"a: b\r\n" * 101):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(head + body)
+            assert connection.recv(1024).startswith(b"HTTP/1.1 400")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -153,6 +154,7 @@ def test_bounds_cannot_be_lifted(shared):
         {"Host": "127.0.0.1.attacker.example"},
         {"Origin": "https://attacker.example"},
         {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
     ],
 )
 def test_what_a_browser_sends_for_somebody_else_is_refused(shared, headers):
@@ -238,3 +240,18 @@ def test_the_format_is_the_one_asked_for(shared):
     assert shared.sql("DESCRIBE TABLE otel.loaded_runs FORMAT TSV").text.startswith("file\tString")
     assert shared.sql("(SELECT 1) UNION ALL (SELECT 1) FORMAT CSV").text == "1\n1\n"
     assert shared.sql("SELECT 1 FORMAT Nonsense").status == 400
+
+
+def test_clients_that_leave_in_the_middle_of_a_result_leave_nothing_behind(shared):
+    for _ in range(12):
+        with socket.create_connection(("127.0.0.1", shared.port), timeout=60) as connection:
+            sql = b"SELECT number, repeat('x', 1000) FROM numbers(100000000)"
+            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(sql)
+            connection.sendall(head + sql)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    deadline = time.monotonic() + 60
+    running = "SELECT count() FROM system.processes WHERE query LIKE '%100000000%' AND query NOT LIKE '%processes%'"
+    while shared.rows(running) != [["0"]] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert shared.rows(running) == [["0"]]
+    assert shared.sql("SELECT 1").text == "1\n"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from otel_agent_replay.recording import names
+from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.store import attributes
 from otel_agent_replay.store.rows import as_text, content_attribute
 
+PACKAGE = Path(__file__).parents[2] / "otel_agent_replay"
 REGISTRY = yaml.safe_load((Path(__file__).parents[2] / "schemas" / "attributes.yaml").read_text())
 
 
@@ -54,6 +58,8 @@ def test_numbers_without_a_json_form_come_back(value):
         ("gen_ai.request.stream", False),
         ("gen_ai.response.finish_reasons", ["stop", "length"]),
         ("gen_ai.request.model", "7"),
+        ("openai.request.logprobs", True),
+        ("openai.request.logprobs", 5),
         ("something.of.others", "true"),
     ],
 )
@@ -89,12 +95,66 @@ def test_the_registry_and_the_types_agree():
     assert of("double") == attributes.NUMBERS
     assert of("boolean") == attributes.BOOLEANS
     assert of("string[]") == attributes.LISTS
+    assert of("int or boolean") == attributes.EITHER
+
+
+def entries() -> dict[str, dict[str, object]]:
+    return {name: entry for part in ("ours", "prefixes", "semantic") for name, entry in REGISTRY[part].items()}
 
 
 def test_frames_in_the_registry_are_the_kinds_there_are():
     kinds = {str(kind) for kind in names.FrameKind}
-    for entry in (*REGISTRY["ours"].values(), *REGISTRY["prefixes"].values()):
+    for entry in entries().values():
         assert set(entry["frames"]) <= kinds | {"live"}
+        assert entry["requirement"] in ("required", "conditional", "reserved")
+
+
+def dotted_names() -> dict[str, set[str]]:
+    """Every text in the package that has the form of an attribute's name, and the files that it stands in."""
+    form = re.compile(r"(gen_ai|openai|anthropic|server|http|url|error)(\.[a-z0-9][a-z0-9_]*)+")
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and form.fullmatch(node.value):
+                found.setdefault(node.value, set()).add(path.relative_to(PACKAGE).as_posix())
+    return found
+
+
+def test_every_semantic_name_in_the_code_is_registered_and_every_registered_one_is_used():
+    no_attributes = {"http.client", "http.response.start", "http.response.body"}  # a module, two ASGI messages
+    # What only reads attributes, or abbreviates them in frames, writes none.
+    readers = {"recording/frame_schema.py", "recording/layout.py", "store/attributes.py"}
+    used = {name: files for name, files in dotted_names().items() if name not in no_attributes}
+    assert used.keys() == REGISTRY["semantic"].keys()
+    written = {name for name, files in used.items() if files - readers}
+    assert written == {name for name, entry in REGISTRY["semantic"].items() if entry["requirement"] != "reserved"}
+
+
+TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": list, "int or boolean": int}
+
+
+def registered(name: str) -> dict[str, object]:
+    prefix = next((each for each in REGISTRY["prefixes"] if name.startswith(each)), name)
+    return entries()[prefix]
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "recordings").glob("v*/recording.spool")))
+def test_recorded_frames_hold_what_is_registered_for_them(path):
+    kinds = set()
+    for frame in scan(path.read_bytes()):
+        assert isinstance(frame, Frame)
+        kinds.add(frame.kind)
+        held = {names.FRAME: frame.kind.value, **frame.attributes}
+        for name, value in held.items():
+            entry = registered(name)
+            assert frame.kind in entry["frames"], name
+            assert isinstance(value, TYPES[entry["type"]]), name
+            assert entry["requirement"] != "reserved", name
+        required = {
+            name for name, e in REGISTRY["ours"].items() if e["requirement"] == "required" and frame.kind in e["frames"]
+        }
+        assert required <= held.keys()
+    assert kinds == set(names.FrameKind)
 
 
 def test_content_that_is_no_text_travels_as_base64():
