@@ -13,6 +13,7 @@ import time
 import grpc
 import pytest
 
+from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, decode, scan
 from otel_agent_replay.telemetry.shipping import destination
