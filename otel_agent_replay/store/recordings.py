@@ -124,8 +124,11 @@ class Recordings:
             begun = begun or bool(found.runs[run_id].tally.entry)
             pile.frames += _frames_in(file, run_id)
             pile.lost += [f"the spool file {file.name}: {each.why}" for each in found.hurt.get(run_id, ())]
-        if (not begun or pile.lost or self._shipped()) and self._has_store():
-            self._add_stored(pile)
+        wanted = not begun or bool(pile.lost) or self._shipped()
+        asked = wanted and self._has_store() and self._add_stored(pile)
+        if wanted and not pile.stored and shipping.holds_part(self._spool.directory, run_id):
+            why = "gives nothing of it" if asked else "could not be asked"
+            pile.lost.append(f"a part of this run was shipped and is no longer here, and the store {why}")
         if not pile.frames and not pile.stored:
             raise UnknownRun(run_id, self.where)
         return pile
@@ -240,8 +243,8 @@ class Recordings:
                 raise
             return []
 
-    def _add_stored(self, pile: Pile) -> None:
-        """What the store holds of a run; where the spool holds some, the store may be missing."""
+    def _add_stored(self, pile: Pile) -> bool:
+        """What the store holds of a run; where the spool holds some, the store may be missing. Whether it was asked."""
         try:
             engine = self.store()
             losses = []
@@ -256,6 +259,8 @@ class Recordings:
         except StoreError:
             if not pile.frames:
                 raise
+            return False
+        return True
 
     def _inner(self, run_id: str, *, stored: bool) -> list[str]:
         """Ids of the runs that began in this one. What is in the spool whole has those there too."""

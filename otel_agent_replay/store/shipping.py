@@ -19,6 +19,15 @@ def has_shipped(spool: Path) -> bool:
     return (spool.parent / _FOLDER / _SHIPPED).exists()
 
 
+def holds_part(spool: Path, run_id: str) -> bool:
+    """Whether a file that was shipped and removed held something of a run."""
+    with suppress(OSError):
+        for line in (spool.parent / _FOLDER / _SHIPPED).read_bytes().splitlines():
+            if run_id.encode() in line:
+                return True
+    return False
+
+
 def waits(file: Path) -> bool:
     """Whether a spool file is to be shipped: its writer had a receiver, and it is removed once that has all of it."""
     try:

@@ -14,6 +14,8 @@ from otel_agent_replay.recording.frames import Frame, decode
 from otel_agent_replay.store import find, schema
 from otel_agent_replay.store.clickhouse import Engine
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS, landing_row
+from otel_agent_replay.telemetry.shipping import destination
+from otel_agent_replay.telemetry.shipping.ledger import Claim
 
 BIN = Path(sys.executable).parent
 
@@ -93,6 +95,37 @@ def test_a_run_is_put_together_from_the_spool_and_the_store(home, servers) -> No
     assert not recording.missing
     assert [each.outcome for each in recording.crossings] == ["from the first file", "from the second file"]
     assert find.find_run(Place(), "latest") == run.run_id
+
+
+@pytest.mark.parametrize("dsn", ["chdb://{home}/nothing", "clickhouse://127.0.0.1:9/none"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_of_which_a_part_is_not_here_is_not_shown_as_whole(home, servers, dsn: str, restarted: bool) -> None:
+    server = servers("grpc")
+    to = destination.read(home.to(server, "grpc").environ)
+    recorder = home.recorder()
+    run = recorder.start()
+    run.call("tool:t", "here")
+    recorder.writer.close()
+    (first,) = home.files()
+    run.call("tool:t", "there")
+    claim = Claim.take(home.ledger, first, to.name)
+    with claim:
+        if restarted:
+            home.ship()  # who ships the rest has not seen this
+            other = recorder.start()
+            other.end()
+        else:
+            run.end()
+        recorder.close()
+        home.ship()
+    assert home.files() == [first]
+
+    class Place:
+        spool = home.path / "spool"
+
+    Place.dsn = dsn.format(home=home.path)
+    recording = find.load(Place(), run.run_id)
+    assert "part of this run was shipped" in " ".join(recording.missing)
 
 
 @pytest.mark.parametrize("size", [9000, 200])

@@ -2,7 +2,7 @@
 
     HOME/shipping/FILE.origin      the resource and the destination of the process that writes FILE
     HOME/shipping/FILE.progress    how far it is shipped; who holds a lock on this ships it
-    HOME/shipping/shipped.jsonl    a line for each file that was shipped whole and removed
+    HOME/shipping/shipped.jsonl    a line for each file that was shipped whole and removed: counts, runs
     HOME/shipping/NAME.failing     why nothing gets through to the destination NAME at present
     HOME/refused/FILE              frames that the receiver refused for good, as they stood in FILE
     HOME/refused/FILE.jsonl        a line for each: why, and when
@@ -220,7 +220,7 @@ class Ledger:
                     if entry.stat().st_mtime_ns < before:
                         (self.folder / entry.name).unlink()
 
-    def _note_shipped(self, name: str, counts: Counts) -> None:
+    def _note_shipped(self, name: str, counts: Counts, runs: Collection[str]) -> None:
         path = self.folder / SHIPPED
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -228,18 +228,17 @@ class Ledger:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_size > COMPACTED_AT:
                 self._compact(descriptor)
-            os.write(descriptor, (json.dumps({"file": name, **asdict(counts)}) + "\n").encode())
+            os.write(descriptor, (json.dumps({"file": name, **asdict(counts), "runs": sorted(runs)}) + "\n").encode())
         finally:
             os.close(descriptor)
 
     def _compact(self, descriptor: int) -> None:
         """Add the older lines up, in place: a reader that looks just then sees less, never more."""
-        lines = list(self._shipped())
+        kept = (self.folder / SHIPPED).read_bytes().splitlines(keepends=True)[-KEPT_LINES:]
         total = Counts()
-        for _, counts in lines[:-KEPT_LINES]:
+        for _, counts in list(self._shipped())[: -len(kept)]:
             total.add(counts)
-        rows = [("", total), *lines[-KEPT_LINES:]]
-        data = "".join(json.dumps({"file": name, **asdict(counts)}) + "\n" for name, counts in rows).encode()
+        data = json.dumps({"file": "", **asdict(total)}).encode() + b"\n" + b"".join(kept)
         draft = self.folder / f"{SHIPPED}.old"
         _write(draft, data)  # kept until the next time: a kill between the two steps loses counts, never frames
         os.ftruncate(descriptor, 0)
@@ -300,11 +299,15 @@ class Claim:
         named = b"%-20s\n" % self.progress.destination.encode()
         os.pwrite(self._descriptor, b"".join(b"%020d\n" % number for number in numbers) + named, 0)
 
-    def finish(self) -> None:
-        """The file is shipped whole and its writer is dead: remove it. Raises OSError."""
+    def finish(self, runs: Collection[str]) -> None:
+        """The file is shipped whole and its writer is dead: remove it. Raises OSError.
+
+        Args:
+            runs: ids of those that it holds something of.
+        """
         if self.progress.offset:
             with suppress(OSError):  # a disk that is full gets room by what follows; what is counted is less
-                self.ledger._note_shipped(self.path.name, self.progress.counts)  # noqa: SLF001 (its other half)
+                self.ledger._note_shipped(self.path.name, self.progress.counts, runs)  # noqa: SLF001 (its other half)
         self.path.unlink(missing_ok=True)
         for suffix in (ORIGIN, PROGRESS):
             (self.ledger.folder / (self.path.name + suffix)).unlink(missing_ok=True)

@@ -14,8 +14,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
-from otel_agent_replay.recording.frames import encode
+from otel_agent_replay.recording.frames import Frame, encode
 from otel_agent_replay.recording.parts import SMALLEST
+from otel_agent_replay.recording.tally import run_id_of
+from otel_agent_replay.recording.windows import scan_windows
 from otel_agent_replay.telemetry.shipping import loss
 from otel_agent_replay.telemetry.shipping.batches import Envelope, batches, encoded, open_file
 from otel_agent_replay.telemetry.shipping.delivery import Delivery, Job, Patience, StuckError
@@ -73,6 +75,8 @@ class Shipper:
         self._delivery = Delivery(receiver, batch_bytes, self._patience, stopped, self._said)
         self._halfway: dict[str, tuple[Batch, Job]] = {}
         """By the name of the file."""
+        self._runs: dict[str, tuple[int, set[str]]] = {}
+        """By the name of the file: where this shipper began, and the runs that it found from there on."""
         self._stuck: set[str] = set()
         self._failing = bool(ledger.failing(destination))
         self._unreadable: set[str] = set()
@@ -164,6 +168,7 @@ class Shipper:
             if begin > os.fstat(descriptor).st_size:  # not what was shipped: all of it is sent
                 begin = 0
             reached = begin
+            self._runs.setdefault(claim.path.name, (begin, set()))
             most = max(self._delivery.most - envelope.size, SMALLEST)
             held = self._halfway.get(claim.path.name)
             halfway = [held[0]] if held is not None and held[0].begin == begin else []
@@ -181,12 +186,13 @@ class Shipper:
                 f"{claim.path} is no spool file, or is one of a newer version; upgrade otel-agent-replay."
             )
         elif reached >= size and not written:
-            claim.finish()
+            claim.finish(self._runs_in(claim))
             return True
         return moved
 
     def _batch(self, claim: Claim, envelope: Envelope, batch: Batch) -> None:
         counts, name = claim.progress.counts, claim.path.name
+        self._runs[name][1].update(run_id for span in batch.spans if (run_id := run_id_of(span.frame)))
         aside: list[tuple[bytes, str]] = []
         before, job = self._halfway.pop(name, (None, None))
         if job is None or before is not batch:
@@ -216,6 +222,17 @@ class Shipper:
         counts.bytes += batch.bytes
         counts.spans += len(job.spans) - len(job.refused)
         claim.advance(max(batch.end, batch.begin))
+
+    def _runs_in(self, claim: Claim) -> set[str]:
+        """Ids of the runs that a file holds something of; what another shipper has shipped of it is read once more."""
+        begin, found = self._runs.pop(claim.path.name)
+        if begin and (descriptor := open_file(claim.path)) is not None:
+            try:
+                items = scan_windows(lambda offset, size: os.pread(descriptor, size, offset), 0, begin)
+                found.update(run_id for item in items if isinstance(item, Frame) and (run_id := run_id_of(item)))
+            finally:
+                os.close(descriptor)
+        return found
 
     def _said(self, why: str) -> None:
         if why or self._failing:
