@@ -157,7 +157,7 @@ def http_answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         return answers.of_response(body) if "json" not in headers.get("Content-Type", "") else _of_json(body)
     message = answers.of_status(body)[0] or body[:200].decode("utf-8", "replace")
     why = f"HTTP {status} {message}".strip()[:300]
-    if status == 413:
+    if status == 413 or (status == 400 and _TOO_LARGE.search(why)):  # the Collector says 400
         return Answer(Verdict.TOO_LARGE, why)
     if status in _BLOCKED_STATUS or status < 400:
         return Answer(Verdict.BLOCKED, why)
