@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from _thread import allocate_lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -89,6 +89,21 @@ def until(happened: Callable[[], bool]) -> None:
         real.sleep(0.001)
 
 
+class Own(Look):
+    """At the threads that a test has begun: others of this process, which other tests have left, may run for ever."""
+
+    others: ClassVar[frozenset[int]] = frozenset()
+
+    def _threads(self) -> list[int] | None:
+        found = super()._threads()
+        return None if found is None else [native for native in found if native not in self.others]
+
+
+@pytest.fixture(autouse=True)
+def _others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Own, "others", frozenset(Look()._threads() or ()) - {threading.get_native_id()})
+
+
 def looked(look: Look, times: int = BLOCKED_ALONE + 5) -> Look:
     """Look until everything has been still for long enough to prove anything."""
 
@@ -114,7 +129,7 @@ def test_a_thread_that_was_woken_after_the_look_is_not_blocked() -> None:
     session = session_of(gate)
     thread = Thread(gate, session.root.spawn("thread", "worker"))
     completion = waiting(gate, session.root)
-    look = looked(Look())
+    look = looked(Own())
     thread.turn.release()
     assert gate.tick(look)
     assert thread.party in gate.busy
@@ -129,7 +144,7 @@ def test_recording_holds_back_for_a_thread_that_was_woken_after_the_look() -> No
     gate = Recording()
     session = session_of(gate)
     thread = Thread(gate, session.root.spawn("thread", "worker"))
-    look = looked(Look())
+    look = looked(Own())
     thread.turn.release()
     completion = Completion(gate, session.root, "call", 0)
     completion.party, completion.wake = thread.party, lambda: None
@@ -156,7 +171,7 @@ def test_patience_with_the_world_is_what_was_seen_to_pass() -> None:
     thread.start()
     until(lambda: bool(gate.parties) and all(party.quiet for party in gate.parties.values()))
     completion = waiting(gate, session.root)
-    look = looked(Look(), SURE)
+    look = looked(Own(), SURE)
     for _ in range(3):
         assert gate.tick(look)
         real.sleep(2 * PATIENCE)
