@@ -134,7 +134,7 @@ def main() -> None:
     try:
         refuse("x")
     except Refused as error:
-        decisions.append(["refused", error.token in str(error)])
+        decisions.append(["refused", error.token in error.args[0]])
     decisions.append(sum(item["number"] for item in items(3)))
     stamp = time.strftime(f"%Y {S['reading']}")
     decisions.append(len(stamp) > 5)
