@@ -179,6 +179,7 @@ def test_the_table_on_a_terminal(home):
         ["-c", command, "runs"],
         env={**home.env(), "TERM": "xterm", "COLUMNS": "160"},
         encoding="utf-8",
+        use_poll=True,
         timeout=60,
         dimensions=(40, 160),
     )

@@ -204,6 +204,7 @@ def test_on_a_terminal_the_lanes_are_tables(home):
         ["-c", command, "show", "latest"],
         env={**home.env(), "TERM": "xterm", "COLUMNS": "160"},
         encoding="utf-8",
+        use_poll=True,
         timeout=60,
         dimensions=(60, 180),
     )

@@ -573,6 +573,7 @@ def test_a_breakpoint_may_last(tmp_path: Path) -> None:
         env=env,
         timeout=60,
         encoding="utf-8",
+        use_poll=True,
     )
     child.expect_exact("(Pdb)")
     real.sleep(3)

@@ -43,7 +43,7 @@ def spawn(bench, *options: str, command: tuple[str, ...] = ()) -> pexpect.spawn:
     line = [*options, *(["--", *command] if command else [])]
     return pexpect.spawn(
         str(BIN / "agent-replay"), ["replay", "latest", *line], env=bench.env, cwd=str(bench.folder), timeout=60,
-        encoding="utf-8", dimensions=(50, 300),
+        encoding="utf-8", dimensions=(50, 300), use_poll=True,
     )  # fmt: skip
 
 
