@@ -9,11 +9,12 @@ import click
 
 from otel_agent_replay import settings
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.cli._output import emit_json, warn
 from otel_agent_replay.errors import EXIT_FAILS, UsageError
 from otel_agent_replay.telemetry.shipping import destination, standing
 from otel_agent_replay.telemetry.shipping.delivery import Patience, StoppedError
-from otel_agent_replay.telemetry.shipping.ledger import Ledger, is_written
+from otel_agent_replay.telemetry.shipping.ledger import Ledger
 from otel_agent_replay.telemetry.shipping.receivers import connect
 from otel_agent_replay.telemetry.shipping.shipper import Shipper
 
@@ -106,7 +107,7 @@ def _is_shipped(ledger: Ledger, path: Path, size: int, to: Destination) -> bool:
     """Whether so many bytes of a file are shipped; one that is removed was shipped whole."""
     if not path.exists():
         return True
-    more = path.stat().st_size > size or is_written(path)
+    more = path.stat().st_size > size or is_held(path)
     return more and ledger.progress(path.name, to.name).offset >= size
 
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording import mask_stream
+from otel_agent_replay.recording.alike import end_alike, start_alike
 from otel_agent_replay.recording.mask_find import Span
 
 if TYPE_CHECKING:
@@ -71,11 +72,12 @@ class Bodies:
         old = last.body
         if body[:1] != b"{" and body[:1] != b"[":
             return None
-        same = shared_start(body, old)
+        view, most = memoryview(old), min(len(body), len(old))
+        same = start_alike(body, 0, view, 0, most)
         begin = body.rfind(_CUT, 0, same) + 2
         if begin < len(body) // 8 or begin < WORTH_HOLDING // 2:
             return None
-        same_end = shared_end(body, old, min(len(body), len(old)) - same)
+        same_end = end_alike(body, len(body), view, len(old), most - same)
         end = body.find(_CUT, len(body) - same_end) + 1 if same_end > len(_CUT) else 0
         end = end or len(body)
         shift = len(old) - len(body)
@@ -138,35 +140,3 @@ def put(body: bytes, spans: list[Span]) -> bytes:
         at = span.end
     parts.append(body[at:])
     return b"".join(parts)
-
-
-def shared_start(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
-    view, most = memoryview(other), min(len(one), len(other))
-    low, step = 0, max(4096, most - 16384)  # what two turns of a chat share is nearly all of the shorter one
-    while low < most:
-        step = min(step, most - low)
-        if one.startswith(view[low : low + step], low):
-            low += step
-            step *= 4
-        elif step == 1:
-            break
-        else:
-            step = max(step // 8, 1)
-    return low
-
-
-def shared_end(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes, up to `most`, both end with."""
-    view = memoryview(other)
-    low, step = 0, 256
-    while low < most:
-        step = min(step, most - low)
-        if one.startswith(view[len(other) - low - step : len(other) - low], len(one) - low - step):
-            low += step
-            step *= 4
-        elif step == 1:
-            break
-        else:
-            step = max(step // 8, 1)
-    return low

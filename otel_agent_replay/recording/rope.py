@@ -21,6 +21,8 @@ from bisect import bisect_left, bisect_right
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.recording.alike import end_alike, start_alike
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,11 +59,7 @@ FINE = 8192
 FEW = 4
 """Pieces that were replaced: so few are compared as one stretch."""
 
-_BLOCK = 1 << 16
-_COMPARED = 512
-"""Bytes that are compared as two numbers."""
 _BACKSLASH = ord("\\")
-_number = int.from_bytes
 
 
 def digest_of(piece: bytes) -> str:
@@ -100,7 +98,9 @@ class Description:
         first = self._same_pieces(old_tail)
         at = bounds[first]
         self._keep(0, first)
-        last = bisect_left(bounds, len(old) - self._same_end(at, len(body), at, len(old)))
+        last = bisect_left(
+            bounds, len(old) - end_alike(body, len(body), self._view, len(old), min(len(body), len(old)) - at)
+        )
         end = len(body) - (len(old) - bounds[last])
         if at < end:
             if first == last:
@@ -198,7 +198,7 @@ class Description:
             found = bisect_left(places, first)
             if found < len(places):
                 place = places[found]
-                same = self._same(at, end, bounds[place], bounds[last])
+                same = start_alike(body, at, self._view, bounds[place], min(end - at, bounds[last] - bounds[place]))
                 after = bisect_right(bounds, bounds[place] + same) - 1
                 if after > place:
                     self._replaced(begin, at, first, place, cuts)
@@ -213,11 +213,12 @@ class Description:
 
     def _replaced(self, at: int, end: int, first: int, last: int, cuts: list[int] | None) -> None:
         """Bytes at to end stand for pieces first to last: look for parts of those. `cuts` of the new, if known."""
+        body, view = self.body, self._view
         old_at, old_end = self.old_bounds[first], self.old_bounds[last]
-        same = self._characters(at, self._same(at, end, old_at, old_end), 1)
+        same = self._characters(at, start_alike(body, at, view, old_at, min(end - at, old_end - old_at)), 1)
         self._copy(old_at, old_at + same)
         at, old_at = at + same, old_at + same
-        same_end = self._characters(end, self._same_end(at, end, old_at, old_end), -1)
+        same_end = self._characters(end, end_alike(body, end, view, old_end, min(end - at, old_end - old_at)), -1)
         end, old_end = end - same_end, old_end - same_end
         if end - at >= SLICE and old_end - old_at >= SLICE:
             for start, length, place in self._runs(at, end, old_at, old_end):
@@ -244,11 +245,13 @@ class Description:
 
         They begin with a string of JSON; after MISSES that do not, the rest counts as new.
         """
-        body, find = self.body, self.old.find
+        body, view, find = self.body, self._view, self.old.find
         misses = 0
         while at + SLICE <= end and misses < MISSES:
             found = find(body[at : at + SLICE], place, min(last, place + FINE))
-            same = self._characters(at, self._same(at, end, found, last), 1) if found >= 0 else 0
+            same = 0
+            if found >= 0:
+                same = self._characters(at, start_alike(body, at, view, found, min(end - at, last - found)), 1)
             if same:
                 yield at, same, found
                 at += same
@@ -257,50 +260,6 @@ class Description:
             at = body.find(b'"', at, end) + 1
             if not at:
                 return
-
-    def _same(self, at: int, end: int, old_at: int, old_end: int) -> int:
-        """How many bytes both stretches begin with."""
-        body, view = self.body, self._view
-        starts = body.startswith
-        most = min(end - at, old_end - old_at)
-        same, step = 0, min(HEAD, most)
-        while same < most and starts(view[old_at + same : old_at + same + step], at + same):
-            same += step
-            step = min(most - same, 8 * step, _BLOCK)
-        while step > _COMPARED:
-            half = step // 2
-            if starts(view[old_at + same : old_at + same + half], at + same):
-                same += half
-                step -= half
-            else:
-                step = half
-        if not step:
-            return same
-        at, old_at = at + same, old_at + same
-        differing = _number(body[at : at + step]) ^ _number(view[old_at : old_at + step])
-        return same + step - (differing.bit_length() + 7) // 8
-
-    def _same_end(self, at: int, end: int, old_at: int, old_end: int) -> int:
-        """How many bytes both stretches end with."""
-        body, view = self.body, self._view
-        starts = body.startswith
-        most = min(end - at, old_end - old_at)
-        same, step = 0, min(HEAD, most)
-        while same < most and starts(view[old_end - same - step : old_end - same], end - same - step):
-            same += step
-            step = min(most - same, 8 * step, _BLOCK)
-        while step > _COMPARED:
-            half = step // 2
-            if starts(view[old_end - same - half : old_end - same], end - same - half):
-                same += half
-                step -= half
-            else:
-                step = half
-        if not step:
-            return same
-        end, old_end = end - same, old_end - same
-        differing = _number(body[end - step : end], "little") ^ _number(view[old_end - step : old_end], "little")
-        return same + step - (differing.bit_length() + 7) // 8
 
 
 def _cuts(body: bytes, at: int, end: int) -> Iterator[int]:

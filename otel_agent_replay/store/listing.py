@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from otel_agent_replay.errors import StoreError, StoreMissing, StoreTooNew
 from otel_agent_replay.recording.tally import merged
-from otel_agent_replay.store import schema, select
+from otel_agent_replay.store import schema, select, shipping
 from otel_agent_replay.store.clickhouse import Engine, embedded_path, is_embedded
 from otel_agent_replay.store.load import load_spool
 from otel_agent_replay.store.prune import prune
@@ -110,6 +110,10 @@ def _read(spool: Spool, runs: Runs) -> None:
             tally = counter.tally
             tally.flaws += len(found.hurt.get(run_id, ()))
             runs.local[run_id] = merged(runs.local[run_id], tally) if run_id in runs.local else tally
+    if shipping.has_shipped(spool.directory):  # what stands in the spool may not be all of it
+        gone = shipping.parts(spool.directory)
+        for run_id in runs.local.keys() & gone:
+            runs.local[run_id].flaws += 1
 
 
 def _close(runs: Runs) -> None:

@@ -126,7 +126,7 @@ class Recordings:
             pile.lost += [f"the spool file {file.name}: {each.why}" for each in found.hurt.get(run_id, ())]
         wanted = not begun or bool(pile.lost) or self._shipped()
         asked = wanted and self._has_store() and self._add_stored(pile)
-        if wanted and not pile.stored and shipping.holds_part(self._spool.directory, run_id):
+        if wanted and not pile.stored and run_id in shipping.parts(self._spool.directory):
             why = "gives nothing of it" if asked else "could not be asked"
             pile.lost.append(f"a part of this run was shipped and is no longer here, and the store {why}")
         if not pile.frames and not pile.stored:

@@ -19,13 +19,14 @@ def has_shipped(spool: Path) -> bool:
     return (spool.parent / _FOLDER / _SHIPPED).exists()
 
 
-def holds_part(spool: Path, run_id: str) -> bool:
-    """Whether a file that was shipped and removed held something of a run."""
+def parts(spool: Path) -> set[str]:
+    """Ids of the runs that files held something of which were shipped and removed."""
+    found: set[str] = set()
     with suppress(OSError):
         for line in (spool.parent / _FOLDER / _SHIPPED).read_bytes().splitlines():
-            if run_id.encode() in line:
-                return True
-    return False
+            with suppress(ValueError, TypeError, AttributeError):
+                found.update(map(str, json.loads(line).get("runs", ())))
+    return found
 
 
 def waits(file: Path) -> bool:

@@ -6,13 +6,13 @@ reported and what follows it is kept; a file that is not ours is named in one se
 
 from __future__ import annotations
 
-import fcntl
 import os
 from dataclasses import dataclass, field
 from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.errors import StoreError
 from otel_agent_replay.recording.frames import Damage, Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".spool"
 """Ending of the names of spool files."""
-
-
-def is_live(path: Path) -> bool:
-    """Whether a spool file is still being written: its writer holds an advisory lock on it as long as it lives.
-
-    Where nobody can tell it counts as live, so that its tail is waited for and it is not removed. Raises
-    FileNotFoundError.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except PermissionError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +112,7 @@ class Spool:
                 continue
             path = self.directory / entry.name
             try:
-                live = is_live(path)
+                live = is_held(path)
                 status = path.stat()
             except OSError:  # removed meanwhile
                 continue

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agent_replay.recording import canonical
-from otel_agent_replay.recording.mask_bodies import shared_end, shared_start
+from otel_agent_replay.recording.alike import end_alike, start_alike
 from otel_agent_replay.recording.mask_rules import Rules
 from otel_agent_replay.recording.masking import Masker
 from otel_agent_replay.recording.variables import TOKEN, Bindings
@@ -101,11 +101,12 @@ def test_bytes_that_hold_nothing_stay(before: bytes, after: bytes) -> None:
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.integers(1, 3000))
 def test_what_two_bodies_share(start: bytes, one: bytes, other: bytes, times: int) -> None:
     a, b = start * times + one, start * times + other
-    same = shared_start(a, b)
+    most = min(len(a), len(b))
+    same = start_alike(a, 0, memoryview(b), 0, most)
     assert a[:same] == b[:same]
-    assert same == min(len(a), len(b)) or a[same] != b[same]
+    assert same == most or a[same] != b[same]
     a, b = one + start * times, other + start * times
     most = min(len(a), len(b))
-    same = shared_end(a, b, most)
+    same = end_alike(a, len(a), memoryview(b), len(b), most)
     assert same == 0 or a[-same:] == b[-same:]
     assert same == most or a[-same - 1] != b[-same - 1]

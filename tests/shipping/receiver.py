@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -214,8 +215,9 @@ class HttpServer:
             handler.close_connection = True
             return
         data = handler.rfile.read(length)
-        if handler.headers.get("Content-Encoding") == "gzip":
-            data = gzip.decompress(data)
+        unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress}.get(handler.headers.get("Content-Encoding"))
+        if unpack is not None:
+            data = unpack(data)
         if handler.path != "/v1/traces" or len(data) > self.MOST:
             self._answer(handler, 404 if handler.path != "/v1/traces" else 413, b"")
             return

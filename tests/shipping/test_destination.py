@@ -27,6 +27,8 @@ def test_the_environment_names_the_destination() -> None:
     assert own.endpoint == "http://d/own"
     assert read(ENDPOINT="http://u:secret@c:4317/x", PROTOCOL="http/protobuf").where == "http://c:4317/x/v1/traces"
     assert plain.name != read(ENDPOINT="http://collector:4317", HEADERS="a=b").name
+    known = {text: read(ENDPOINT="http://c", COMPRESSION=text).compression for text in ("none", "GZIP", "deflate")}
+    assert known == {"none": "", "GZIP": "gzip", "deflate": "deflate"}
     for wrong in (
         {"PROTOCOL": "http/json"},
         {"COMPRESSION": "brotli"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -10,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from otel_agent_replay.analysis.summary import summarise
 from otel_agent_replay.recording.frames import Frame, decode
-from otel_agent_replay.store import find, schema
+from otel_agent_replay.store import find, listing, schema
 from otel_agent_replay.store.clickhouse import Engine
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS, landing_row
 from otel_agent_replay.telemetry.shipping import destination
-from otel_agent_replay.telemetry.shipping.ledger import Claim
+from otel_agent_replay.telemetry.shipping.ledger import Claim, Origin
 
 BIN = Path(sys.executable).parent
 
@@ -126,6 +128,9 @@ def test_a_run_of_which_a_part_is_not_here_is_not_shown_as_whole(home, servers, 
     Place.dsn = dsn.format(home=home.path)
     recording = find.load(Place(), run.run_id)
     assert "part of this run was shipped" in " ".join(recording.missing)
+    if not dsn.startswith("chdb"):
+        with listing.opened(Place()) as runs:
+            assert not next(summarise(each) for each in runs.tallies() if each.run_id == run.run_id).complete
 
 
 @pytest.mark.parametrize("size", [9000, 200])
@@ -209,7 +214,8 @@ def test_the_commands_say_what_is_wrong(home, servers) -> None:
     assert "nothing gets through" in home.run(BIN / "agent-replay", "status", code=1).stderr
 
 
-def test_what_was_refused_can_be_sent_again(home, servers, lib) -> None:
+@pytest.mark.parametrize("claimed", [False, True])
+def test_what_was_refused_can_be_sent_again(home, servers, lib, claimed: bool) -> None:
     recorder = home.recorder()
     run = recorder.start()
     for number in range(6):
@@ -224,12 +230,48 @@ def test_what_was_refused_can_be_sent_again(home, servers, lib) -> None:
 
     server = servers("grpc", judge=judge)
     home.to(server, "grpc")
+    (file,) = home.files()
+    home.ledger.describe(file.name, Origin({"service.name": "shop"}, ""))
     assert home.command("ship", code=1)["refused"] == 1
     status = home.command("status", code=1)
     assert (status["refused"], status["waiting"]) == (1, 0)
+    if claimed:  # somebody ships the file and may set more of it aside
+        file.touch()
+        with Claim.take(home.ledger, file, ""):
+            assert home.ledger.take_back() == 0
+        file.unlink()
     recorded_frames = status["recorded"]
     picky.clear()
     assert home.command("ship", "--refused")["refused"] == 0
     status = home.command("status")
     assert (status["refused"], status["waiting"], status["recorded"]) == (0, 0, recorded_frames)
     assert len([span for span in server.inbox.spans if lib.rejected(span)]) == 1
+    named = [
+        a.value.string_value
+        for one in server.inbox.requests
+        for each in one.resource_spans
+        for a in each.resource.attributes
+    ]
+    assert set(named) == {"shop"}
+    assert not [*home.ledger.refused.iterdir()]
+
+
+def test_what_is_wrong_with_a_destination_that_nothing_waits_for_is_not_told(home, servers) -> None:
+    server = servers("grpc")
+    home.to(server, "grpc")
+    recorder = home.recorder()
+    recorder.start().end()
+    recorder.close()
+    server.close()
+    home.run(BIN / "agent-replay", "ship", "--wait", "0.3", code=1)
+    assert home.command("status", code=1)["failing"]
+    other = servers("grpc")
+    home.to(other, "grpc")
+    assert home.command("ship")["waiting"] == 0
+    assert not home.command("status")["failing"]
+    (stale,) = home.ledger.folder.glob("*.failing")
+    home.ledger.sweep()
+    assert stale.exists(), "it is young"
+    os.utime(stale, (1, 1))
+    home.ledger.sweep()
+    assert not stale.exists()

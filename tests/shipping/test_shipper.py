@@ -59,7 +59,7 @@ def arrived(inbox) -> dict:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
 def test_all_frames_arrive_once_and_the_file_is_removed(home, servers, kind: str, compression: str) -> None:
     frames = record(home)
     server = servers(kind)

@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.recording import layout, names
 from otel_agent_replay.recording.frames import Damage, Frame, Harm, scan
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.store import spool as spool_module
-from otel_agent_replay.store.spool import Spool, index, is_live
+from otel_agent_replay.store.spool import Spool, index
 
 
 def recorded(home, runs: int = 1, crossings: int = 4) -> list[str]:
@@ -40,11 +41,11 @@ def test_there_may_be_no_spool(home):
 def test_a_file_is_live_as_long_as_its_writer_is(home):
     recorder = home.recorder()
     run = recorder.start()
-    assert is_live(home.files()[0])
+    assert is_held(home.files()[0])
     assert index(only_file(home)).runs[run.run_id].tally.live
     run.end()
     recorder.close()
-    assert not is_live(home.files()[0])
+    assert not is_held(home.files()[0])
     assert not index(only_file(home)).runs[run.run_id].tally.live
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.recording import frames
 from otel_agent_replay.recording.frames import Frame
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.store.spool import is_live
 from otel_agent_replay.telemetry.behind import WriteBehind
 from otel_agent_replay.telemetry.spool import SpoolWriter
 
@@ -97,13 +97,13 @@ def test_more_parts_than_one_writev_takes(writer: SpoolWriter) -> None:
 def test_readers_see_whether_the_writer_lives(writer: SpoolWriter) -> None:
     writer.write(encoded(0), never)
     path = only(writer.directory)
-    assert is_live(path)
-    assert is_live(path)
+    assert is_held(path)
+    assert is_held(path)
     writer.close()
-    assert not is_live(path)
+    assert not is_held(path)
     writer.write(encoded(1), never)
     assert len(spool_files(writer.directory)) == 2
-    assert [is_live(found) for found in spool_files(writer.directory)] == [False, True]
+    assert [is_held(found) for found in spool_files(writer.directory)] == [False, True]
 
 
 def test_threads_never_mix(writer: SpoolWriter) -> None:
@@ -166,7 +166,7 @@ def test_nothing_that_was_written_is_lost_to_a_kill(tmp_path: Path) -> None:
             said = [int(rest) for rest in child.stdout.read().split("\n")[:-1] if rest]
         last = max([20 + 13 * kill, *said])
         path = only(directory)
-        assert not is_live(path)
+        assert not is_held(path)
         found = list(frames.scan(path.read_bytes()))
         whole = [one.attributes["number"] for one in found if isinstance(one, Frame)]
         assert whole[: last + 1] == list(range(last + 1))
@@ -199,8 +199,8 @@ def test_a_forked_child_gets_its_own_file(writer: SpoolWriter) -> None:
     ((path, held),) = files.items()
     assert held == [100, 101, 102]
     assert f"-{child}-" in path.name
-    assert not is_live(path)
-    assert is_live(parent)
+    assert not is_held(path)
+    assert is_held(parent)
 
 
 def test_a_child_does_not_keep_its_parents_file_alive(tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ os._exit(0)
         path = Path(parent.stdout.readline().strip())
         assert parent.wait(LIMIT) == 0
         deadline = time.monotonic() + LIMIT
-        while is_live(path) and time.monotonic() < deadline:  # the child closes it on its first step
+        while is_held(path) and time.monotonic() < deadline:  # the child closes it on its first step
             time.sleep(0.01)
-        assert not is_live(path)
+        assert not is_held(path)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

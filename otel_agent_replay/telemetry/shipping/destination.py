@@ -30,7 +30,8 @@ class Destination:
     """A URL; for gRPC what a channel is opened to."""
     secure: bool
     headers: tuple[tuple[str, str], ...] = ()
-    compressed: bool = False
+    compression: str = ""
+    """``gzip``, ``deflate`` or nothing."""
     timeout: float = TIMEOUT
     """Seconds."""
     certificate: str = ""
@@ -84,7 +85,7 @@ def read(environ: Mapping[str, str]) -> Destination | None:
         endpoint,
         secure,
         _headers(_either(environ, "HEADERS")),
-        _compressed(_either(environ, "COMPRESSION")),
+        _compression(_either(environ, "COMPRESSION")),
         _timeout(_either(environ, "TIMEOUT")),
         _either(environ, "CERTIFICATE"),
         _either(environ, "CLIENT_KEY"),
@@ -110,10 +111,10 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(parse_env_headers(text, liberal=True).items())
 
 
-def _compressed(text: str) -> bool:
-    if text.lower() not in ("", "none", "gzip"):
-        raise UsageError(f"OTEL_EXPORTER_OTLP_COMPRESSION is {text!r}; set it to gzip or none.")
-    return text.lower() == "gzip"
+def _compression(text: str) -> str:
+    if text.lower() not in ("", "none", "gzip", "deflate"):
+        raise UsageError(f"OTEL_EXPORTER_OTLP_COMPRESSION is {text!r}; set it to gzip, deflate or none.")
+    return "" if text.lower() == "none" else text.lower()
 
 
 def _timeout(text: str) -> float:

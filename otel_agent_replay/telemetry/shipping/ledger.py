@@ -6,6 +6,7 @@
     HOME/shipping/NAME.failing     why nothing gets through to the destination NAME at present
     HOME/refused/FILE              frames that the receiver refused for good, as they stood in FILE
     HOME/refused/FILE.jsonl        a line for each: why, and when
+    HOME/refused/FILE.origin       as above; the one beside the spool goes with its file
 
 Everything is written so that a process may be killed at any instant: what is not known to be shipped is shipped again.
 """
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.held import is_held
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -102,11 +104,7 @@ class Ledger:
 
     def origin(self, name: str) -> Origin | None:
         """Who recorded a file; None where nobody said."""
-        try:
-            said: Any = json.loads((self.folder / (name + ORIGIN)).read_bytes())
-            return Origin(dict(said["resource"]), str(said["destination"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        return _origin(self.folder / (name + ORIGIN))
 
     def progress(self, name: str, destination: str = "") -> Progress:
         """How far a file is shipped, as far as is known: to one destination, where one is named."""
@@ -118,16 +116,9 @@ class Ledger:
     def is_served(self, destination: str) -> bool:
         """Whether a process ships to that destination."""
         try:
-            descriptor = os.open(self.folder / f"{destination}.lock", os.O_RDONLY | os.O_CLOEXEC)
+            return is_held(self.folder / f"{destination}.lock")
         except OSError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
 
     def files(self) -> list[Path]:
         """The spool files there are, the oldest first."""
@@ -157,6 +148,10 @@ class Ledger:
         now = real.time_ns()
         data = b"".join(frame for frame, _ in frames)
         lines = [json.dumps({"bytes": len(frame), "why": why, "at_ns": now}) + "\n" for frame, why in frames]
+        beside = self.refused / (name + ORIGIN)
+        if not beside.exists():
+            with suppress(OSError):
+                _write(beside, (self.folder / (name + ORIGIN)).read_bytes())
         _append(self.refused / name, data)
         _append(self.refused / f"{name}.jsonl", "".join(lines).encode())
 
@@ -173,17 +168,29 @@ class Ledger:
     def take_back(self) -> int:
         """Put what was set aside back into the spool, to be sent again. How many files. Raises OSError."""
         moved = 0
-        with suppress(FileNotFoundError):
-            for entry in sorted(self.refused.glob(f"*{SUFFIX}")):
-                name = f"{real.time_ns():019d}-{real.getpid()}-{real.urandom(4).hex()}{SUFFIX}"
-                origin = self.origin(entry.name) or Origin()
-                self.describe(name, Origin(origin.resource, origin.destination or "again"))
-                make_private(self.spool)
-                entry.rename(self.spool / name)
-                with suppress(OSError):
-                    (self.refused / f"{entry.name}.jsonl").unlink()
-                moved += 1
+        for entry in sorted(self.refused.glob(f"*{SUFFIX}")):
+            with suppress(FileNotFoundError):
+                moved += self._take_back(entry)
         return moved
+
+    def _take_back(self, refused: Path) -> bool:
+        """One file; False where somebody ships the one that it comes from, and may set more aside just now."""
+        claim = Claim.take(self, self.spool / refused.name, "")
+        if claim is None and (self.spool / refused.name).exists():
+            return False
+        try:
+            origin = _origin(self.refused / (refused.name + ORIGIN)) or self.origin(refused.name) or Origin()
+            name = f"{real.time_ns():019d}-{real.getpid()}-{real.urandom(4).hex()}{SUFFIX}"
+            self.describe(name, Origin(origin.resource, origin.destination or "again"))
+            make_private(self.spool)
+            refused.rename(self.spool / name)
+        finally:
+            if claim is not None:
+                claim.release()
+        for suffix in (".jsonl", ORIGIN):
+            with suppress(OSError):
+                (self.refused / (refused.name + suffix)).unlink()
+        return True
 
     def failing(self, destination: str, *, since: float = 0.0) -> str:
         """Why nothing gets through to a destination; empty where something does, or nothing was tried.
@@ -209,10 +216,16 @@ class Ledger:
                 path.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what lies beside files that are not there. Never raises."""
+        """Remove what lies beside files that are not there, and what is said of destinations of none. Never raises."""
         before = real.time_ns() - int(FORGOTTEN_AFTER * 1e9)
-        with suppress(OSError):
-            for entry in os.scandir(self.folder):
+        named = {origin.destination for path in self.files() if (origin := self.origin(path.name)) is not None}
+        for destination in self.destinations():
+            path = self.folder / f"{destination}{FAILING}"
+            with suppress(OSError):
+                if destination not in named and path.stat().st_mtime_ns < before and not self.is_served(destination):
+                    path.unlink()
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
                 name = entry.name.removesuffix(ORIGIN).removesuffix(PROGRESS)
                 if name == entry.name or not name.endswith(SUFFIX) or (self.spool / name).exists():
                     continue
@@ -312,35 +325,29 @@ class Claim:
         for suffix in (ORIGIN, PROGRESS):
             (self.ledger.folder / (self.path.name + suffix)).unlink(missing_ok=True)
 
+    def release(self) -> None:
+        """Let the next one ship it."""
+        os.close(self._descriptor)
+
     def __enter__(self) -> Claim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-
-def is_written(path: Path) -> bool:
-    """Whether a spool file still has a writer, who holds a lock on it; where nobody can tell it counts as written.
-
-    Raises FileNotFoundError.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except PermissionError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+        self.release()
 
 
 def make_private(directory: Path) -> None:
     """Make a directory for this user only, where it is not there. Raises OSError."""
     if not directory.is_dir():
         directory.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def _origin(path: Path) -> Origin | None:
+    try:
+        said: Any = json.loads(path.read_bytes())
+        return Origin(dict(said["resource"]), str(said["destination"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _parsed(data: bytes, destination: str) -> Progress:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.telemetry.shipping.answers import Receiver
     from otel_agent_replay.telemetry.shipping.destination import Destination
 
+_PACKERS = {"gzip": lambda body: gzip.compress(body, 6), "deflate": zlib.compress}
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _TOO_LARGE = re.compile(r"larger than max|exceeds maximum|too large", re.IGNORECASE)
 _HARMLESS = re.compile(
@@ -68,7 +70,8 @@ class GrpcReceiver:
             self._channel = grpc.insecure_channel(destination.endpoint, options)
         self._export = self._channel.unary_unary(_METHOD)
         self._metadata = tuple((name.lower(), value) for name, value in destination.headers)
-        self._compression = grpc.Compression.Gzip if destination.compressed else grpc.Compression.NoCompression
+        known = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
+        self._compression = known.get(destination.compression, grpc.Compression.NoCompression)
         self._timeout = destination.timeout
 
     def send(self, body: bytes) -> Answer:
@@ -114,8 +117,8 @@ class HttpReceiver:
         self._session = requests.Session()
         self._session.headers.update({"Content-Type": "application/x-protobuf", "User-Agent": _agent()})
         self._session.headers.update(dict(destination.headers))
-        if destination.compressed:
-            self._session.headers["Content-Encoding"] = "gzip"
+        if destination.compression:
+            self._session.headers["Content-Encoding"] = destination.compression
         for path in (destination.certificate, destination.client_certificate, destination.client_key):
             _file(path)
         # Given with each request: what the session has, REQUESTS_CA_BUNDLE in the environment would override.
@@ -124,11 +127,11 @@ class HttpReceiver:
             certificate, key = destination.client_certificate, destination.client_key
             self._session.cert = (certificate, key) if key else certificate
         self._endpoint = destination.endpoint
-        self._compressed = destination.compressed
+        self._pack = _PACKERS.get(destination.compression)
         self._timeout = destination.timeout
 
     def send(self, body: bytes) -> Answer:
-        data = gzip.compress(body, 6) if self._compressed else body
+        data = self._pack(body) if self._pack is not None else body
         try:
             response = self._session.post(
                 self._endpoint, data, timeout=self._timeout, allow_redirects=False, verify=self._verify

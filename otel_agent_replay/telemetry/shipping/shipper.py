@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.recording.frames import Frame, encode
 from otel_agent_replay.recording.parts import SMALLEST
 from otel_agent_replay.recording.tally import run_id_of
@@ -21,7 +22,7 @@ from otel_agent_replay.recording.windows import scan_windows
 from otel_agent_replay.telemetry.shipping import loss
 from otel_agent_replay.telemetry.shipping.batches import Envelope, batches, encoded, open_file
 from otel_agent_replay.telemetry.shipping.delivery import Delivery, Job, Patience, StuckError
-from otel_agent_replay.telemetry.shipping.ledger import Claim, is_written
+from otel_agent_replay.telemetry.shipping.ledger import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ class Shipper:
             if path.name in self._unreadable or limit == 0 or (ignored is not None and ignored(path)):
                 continue
             with suppress(FileNotFoundError):
-                written = is_written(path)
+                written = is_held(path)
                 if wanted(path, written):
                     moved = self._file(path, limit, written=written) or moved
         return moved

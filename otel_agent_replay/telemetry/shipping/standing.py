@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.recording.layout import MARK, PREAMBLE
-from otel_agent_replay.telemetry.shipping.ledger import Counts, Ledger, is_written
+from otel_agent_replay.telemetry.shipping.ledger import Counts, Ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ class Standing:
     aside: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What is set aside: frames and bytes, by the name of the file that it stood in."""
     failing: dict[str, str] = field(default_factory=dict)
-    """Why nothing gets through, by the name of the destination."""
+    """Why nothing gets through, by the name of a destination that something waits for, or that is shipped to."""
 
     @property
     def shipped(self) -> Counts:
@@ -79,7 +80,7 @@ def standing(home: Path) -> Standing:
     found = Standing(aside=ledger.aside())
     for path in ledger.files():
         try:
-            live = is_written(path)
+            live = is_held(path)
             progress = ledger.progress(path.name)
             origin = ledger.origin(path.name)
             size = path.stat().st_size
@@ -100,8 +101,10 @@ def standing(home: Path) -> Standing:
         )
     here = {each.name for each in found.files}
     found.gone = ledger.shipped(but=here)
+    named = {each.destination for each in found.files if each.waiting_bytes}
     for each in ledger.destinations():
-        if why := ledger.failing(each):
+        asked = "" in named or each in named or ledger.is_served(each)  # what names none may go to any
+        if asked and (why := ledger.failing(each)):
             found.failing[each] = why
     return found
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.held import is_held
 from otel_agent_replay.errors import AgentReplayError
 from otel_agent_replay.telemetry.shipping import destination
 from otel_agent_replay.telemetry.shipping.delivery import StoppedError
-from otel_agent_replay.telemetry.shipping.ledger import Ledger, is_written
+from otel_agent_replay.telemetry.shipping.ledger import Ledger
 from otel_agent_replay.telemetry.shipping.receivers import connect
 from otel_agent_replay.telemetry.shipping.shipper import Shipper
 
@@ -113,7 +114,7 @@ class _Worker:
                 if self._ignored(path):
                     continue
                 try:
-                    self._wanted(path, is_written(path))
+                    self._wanted(path, is_held(path))
                 except FileNotFoundError:
                     continue
         return now - self._live > GIVES_UP or not self._ledger.spool.is_dir()
