@@ -28,7 +28,7 @@ PROGRAM = Path(__file__).parent / "_chat.py"
 STORED = (
     "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND database = 'otel' AND table IN {tables:Array(String)}"
 )
-TABLES = ["runs", "crossings", "contents", "readings", "spans"]
+TABLES = ["runs", "frames", "spans"]
 
 
 def measure(turns: int, home: Path) -> dict[str, int]:

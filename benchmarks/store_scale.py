@@ -211,14 +211,14 @@ def peak() -> int:
 
 
 def report(found: dict[str, Any]) -> str:
-    parts, size = found["held"]["crossings"]
+    parts, size = found["held"]["frames"]
     total = sum(bytes_on_disk for _, bytes_on_disk in found["held"].values()) / 1e6
     runs = found["runs"]
     return "\n".join(
         [
             circumstances("otel-agent-replay", "clickhouse-connect", "chdb", here=True),
             f"{runs * CROSSINGS:,} crossings over {runs:,} runs, each of a kilobyte, one in {LARGE_EVERY:,}",
-            f"of a megabyte; {total:,.0f} MB on disk, the crossings {size / 1e6:,.0f} MB in {parts} parts.",
+            f"of a megabyte; {total:,.0f} MB on disk, the frames {size / 1e6:,.0f} MB in {parts} parts.",
             "Milliseconds, with the store open:",
             "",
             table(["", "median", "95th percentile", "least"], found["rows"]),

@@ -164,26 +164,32 @@ class Committer:
             batch.reject("the place of something else in a recording; what was recorded stays")
 
     def _there(self, handle: Handle, claims: list[Claim]) -> dict[Claim, Claim]:
-        """Those that the store holds whole: what was recorded is never replaced by what comes later."""
+        """Those that the store holds whole: what was recorded is never replaced by what comes later.
+
+        Whole is what all views have written: an insert that failed, or was killed, may have reached some of them.
+        """
         found: dict[Claim, Claim] = {}
-        for table in sorted({claim.table for claim in claims}):
-            wanted = [claim for claim in claims if claim.table == table]
-            for at in range(0, len(wanted), _ASKED):
-                found |= self._kept(handle, table, wanted[at : at + _ASKED])
+        for at in range(0, len(claims), _ASKED):
+            found |= self._kept(handle, claims[at : at + _ASKED])
         return found
 
-    def _kept(self, handle: Handle, table: str, wanted: list[Claim]) -> dict[Claim, Claim]:
+    def _kept(self, handle: Handle, wanted: list[Claim]) -> dict[Claim, Claim]:
         runs = ", ".join(sorted({f"'{claim.run_id}'" for claim in wanted}))
         spans = ", ".join(sorted({f"'{claim.span_id}'" for claim in wanted}))
-        span = "substring(run_id, 34)" if table == "runs" else "span_id"
-        whole = "NOT cut" if table == "readings" else "finished AND NOT cut"
+        traces = ", ".join(sorted({f"'{claim.run_id[:32]}'" for claim in wanted}))
+        written = f"trace_id IN ({traces}) AND span_id IN ({spans}) AND form = 2"
+        landed = f"SELECT trace_id, span_id FROM `{self._database}`.spans WHERE {written}"  # noqa: S608 (hex digits)
+        listed = f"SELECT run_id FROM `{self._database}`.runs WHERE run_id IN ({runs}) AND finished"  # noqa: S608
         parted = literal(PARTED.decode())
         sql = (
-            f"SELECT run_id, {span} AS span, "  # noqa: S608 (hex digits)
+            "SELECT frame, run_id, span_id, "  # noqa: S608 (hex digits)
             f"if(startsWith(payload, {parted}), '', attributes['{names.PAYLOAD_DIGEST}']) "
-            f"FROM `{self._database}`.{table} WHERE run_id IN ({runs}) AND span IN ({spans}) AND {whole}"
+            f"FROM `{self._database}`.frames WHERE run_id IN ({runs}) AND span_id IN ({spans}) "
+            "AND NOT cut AND frame != 'contents' "
+            f"AND (frame = 'readings' OR finished AND (substring(run_id, 1, 32), span_id) IN ({landed})) "
+            f"AND (frame != 'run' OR run_id IN ({listed}))"
         )
-        kept = (Claim(table, *line.split("\t")) for line in handle.query(sql, "TSV").decode().splitlines())
+        kept = (Claim(*line.split("\t")) for line in handle.query(sql, "TSV").decode().splitlines())
         return {claim: claim for claim in kept}
 
 

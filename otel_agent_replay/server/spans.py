@@ -43,8 +43,8 @@ _LAST_NS = (1 << 63) - 1
 class Claim:
     """What a frame of ours says that it is: the whole of one thing in a recording."""
 
-    table: str
-    """Where it is kept."""
+    frame: str
+    """Of what kind it is, as the store names it."""
     run_id: str
     span_id: str
     digest: str = field(default="", compare=False)
@@ -244,18 +244,17 @@ def _claim(attributes: dict[bytes, bytes], trace_id: bytes, span_id: bytes) -> C
     run_span = attributes.get(_RUN_SPAN, b"")
     if not _RUN.fullmatch(run_span):
         raise SpanError("a run's span id that is none")
-    table = _TABLES.get(kind)
-    if table is None:
+    if kind not in _WHOLE:
         return None
     parted = attributes.get(_PAYLOAD, b"").startswith(PARTED)
     digest = "" if parted else attributes.get(_DIGEST, b"").decode()
-    return Claim(table, f"{trace_id.decode()}-{run_span.decode()}", span_id.decode(), digest)
+    return Claim(kind.decode(), f"{trace_id.decode()}-{run_span.decode()}", span_id.decode(), digest)
 
 
 _FRAME, _RUN_SPAN = names.FRAME.encode(), names.RUN_SPAN.encode()
 _PAYLOAD, _DIGEST = names.PAYLOAD.encode(), names.PAYLOAD_DIGEST.encode()
 _RUN = re.compile(rb"[0-9a-f]{16}")
-_TABLES = {b"crossing": "crossings", b"run": "runs", b"readings": "readings"}
+_WHOLE = frozenset({b"crossing", b"run", b"readings"})
 
 
 def _status(data: bytes) -> tuple[bytes, bytes]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SPREAD = {
     "otel_traces": "cityHash64(TraceId)",
+    "frames": "cityHash64(substring(run_id, 1, 32))",
     "spans": "cityHash64(trace_id)",
     "crossings": "cityHash64(substring(run_id, 1, 32))",
     "contents": "cityHash64(substring(run_id, 1, 32))",
@@ -39,6 +40,12 @@ EVERYWHERE = ("schema_versions", "holds", "expired")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)\n")
 _VIEW = re.compile(r"CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) TO (\w+) AS\n")
+_PLAIN_VIEW = re.compile(r"CREATE VIEW IF NOT EXISTS (\w+) AS\n")
+_QUERY = re.compile(r"ALTER TABLE (\w+) MODIFY QUERY\n")
+_ALTER = re.compile(r"ALTER TABLE (\w+) (?=DROP COLUMN )")
+_DROP = re.compile(r"DROP TABLE IF EXISTS (\w+)")
+_COPY = re.compile(r"INSERT INTO (\w+) \(")
+_FROM = re.compile(r"FROM (\w+)")
 _ENGINE = re.compile(r"ENGINE = (\w*MergeTree)(?:\((\w+)\))?")
 
 
@@ -115,6 +122,28 @@ def _rewritten(statement: str, cluster: Cluster) -> Iterator[str]:
                 f"CREATE TABLE IF NOT EXISTS `{cluster.database}`.{name}{where} AS {local}\n"
                 f"ENGINE = {spread}\nSETTINGS fsync_after_insert = 1, fsync_directories = 1"
             )
+    elif table := _DROP.fullmatch(statement):
+        for name in (table[1], f"{table[1]}_local") if table[1] in SPREAD else (table[1],):
+            yield f"DROP TABLE IF EXISTS `{cluster.database}`.{name}{where}"
+    else:
+        yield from _changed(statement, cluster, where)
+
+
+def _changed(statement: str, cluster: Cluster, where: str) -> Iterator[str]:
+    """The forms of statements that change what an earlier file made."""
+    if view := _QUERY.match(statement):
+        select = statement[view.end() :].replace("FROM otel_traces", f"FROM {_local(cluster, 'otel_traces')}")
+        yield f"ALTER TABLE `{cluster.database}`.{view[1]}{where} MODIFY QUERY\n{select}"
+    elif table := _ALTER.match(statement):
+        for name in (f"{table[1]}_local", table[1]):
+            yield f"ALTER TABLE `{cluster.database}`.{name}{where} {statement[table.end() :]}"
+    elif view := _PLAIN_VIEW.match(statement):
+        select = _FROM.sub(rf"FROM `{cluster.database}`.\1", statement[view.end() :])
+        yield f"CREATE VIEW IF NOT EXISTS `{cluster.database}`.{view[1]}{where} AS\n{select}"
+    elif table := _COPY.match(statement):
+        # Done by one server for all, and over only when every shard has its rows: what they were copied from goes next.
+        rest = _FROM.sub(rf"FROM `{cluster.database}`.\1", statement[table.end(1) :])
+        yield f"INSERT INTO `{cluster.database}`.{table[1]}{rest}\nSETTINGS insert_distributed_sync = 1"
     else:
         raise AssertionError(f"a statement of the schema is of a kind that has no form on a cluster: {statement[:80]}")
 

@@ -92,7 +92,10 @@ def _loaded(file: SpoolFile, reached: Progress | None) -> bool:
     return all(isinstance(item, Damage) and item.harm is Harm.TORN for item in rest)
 
 
-_PIECES = "(SELECT DISTINCT run_id, digest FROM contents WHERE run_id = {run:String})"
+_CROSSINGS = "SELECT span_id, finished * payload_bytes AS size FROM frames FINAL WHERE frame = 'crossing'"
+_READINGS = "SELECT span_id, payload_bytes AS size FROM frames FINAL WHERE frame = 'readings'"
+_ENDED = ("runs WHERE 1", "frames WHERE frame = 'run'")
+_PIECES = "SELECT DISTINCT span_id, 0 AS size FROM frames WHERE frame = 'contents'"
 """A cut piece stands in the store beside the whole one."""
 
 
@@ -152,23 +155,26 @@ def _in_store(engine: Engine, group: list[SpoolFile]) -> bool:
 def _equal(engine: Engine, run_id: str, held: _Contents) -> bool:
     crossings, readings, pieces, ended = held.sums()
     return (
-        _stored(engine, "crossings FINAL", "span_id", "sumIf(payload_bytes, finished)", run_id) == crossings
-        and _stored(engine, "readings FINAL", "span_id", "sum(payload_bytes)", run_id) == readings
-        and _stored(engine, _PIECES, "substring(digest, 1, 16)", "0", run_id) == pieces
+        _stored(engine, _CROSSINGS, run_id) == crossings
+        and _stored(engine, _READINGS, run_id) == readings
+        and _stored(engine, _PIECES, run_id) == pieces
         and (
             not ended
-            or any(engine.rows("SELECT 1 FROM runs FINAL WHERE run_id = {run:String} AND finished", {"run": run_id}))
+            or all(
+                any(engine.rows(f"SELECT 1 FROM {rows} AND finished AND run_id = {{run:String}}", {"run": run_id}))
+                for rows in _ENDED
+            )
         )
     )
 
 
-def _stored(engine: Engine, table: str, ident: str, size: str, run_id: str) -> _Held:
+def _stored(engine: Engine, rows: str, run_id: str) -> _Held:
     sql = (
-        f"SELECT count(), groupBitXor(reinterpretAsUInt64(reverse(unhex({ident})))), {size} "
-        f"FROM {table} WHERE run_id = {{run:String}}"
+        "SELECT count(), groupBitXor(reinterpretAsUInt64(reverse(unhex(substring(span_id, 1, 16))))), sum(size) "
+        f"FROM ({rows} AND run_id = {{run:String}})"
     )
-    for count, ids, size_ in engine.rows(sql, {"run": run_id}):
-        return _Held(int(count), int(ids), int(size_))
+    for count, ids, size in engine.rows(sql, {"run": run_id}):
+        return _Held(int(count), int(ids), int(size))
     return _Held()
 
 

@@ -84,6 +84,8 @@ class Recordings:
         self._files: list[SpoolFile] | None = None
         self._indexes: dict[str, Index] = {}
         self._engine: Engine | None = None
+        self._ahead: tuple[str, list[Frame | select.Loss]] | None = None
+        """A run that was read from the store as it was found."""
 
     def close(self) -> None:
         """Let go of the engine."""
@@ -235,6 +237,10 @@ class Recordings:
         if not self._has_store():
             return []
         try:
+            if len(asked) >= 32:
+                self._ahead = select.only_run(self.store(), asked)
+                if self._ahead is not None:
+                    return [self._ahead[0]]
             return select.matching(self.store(), asked)
         except EngineNeededError:
             raise
@@ -248,7 +254,9 @@ class Recordings:
         try:
             engine = self.store()
             losses = []
-            for item in select.everything(engine, pile.run_id):
+            ahead, self._ahead = self._ahead, None
+            found = ahead[1] if ahead is not None and ahead[0] == pile.run_id else None
+            for item in select.everything(engine, pile.run_id) if found is None else found:
                 if isinstance(item, select.Loss):
                     losses.append(item)
                 else:

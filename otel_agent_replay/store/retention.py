@@ -27,7 +27,7 @@ QUIET_NS = 24 * 3600 * 1_000_000_000
 """Nanoseconds: a run that has not ended is left alone until so long after anything came of it, whatever is set. On a
 server nobody can tell whether its process still runs."""
 
-TABLES = ("contents", "readings", "crossings", "spans", "runs")
+TABLES = ("frames", "spans", "runs")
 """What is removed from, in this order: a run stays in the list until the rest of it is gone."""
 
 EMBEDDED_TABLES = ("damages",)
@@ -42,21 +42,13 @@ SELECT run_id, true, max(toUnixTimestamp64Nano(at)), max(within), max(origin)
 FROM
 (
     SELECT run_id, started AS at, within, origin FROM runs
-    UNION ALL SELECT run_id, started, '', '' FROM crossings
-    UNION ALL SELECT run_id, started, '', '' FROM readings
-    UNION ALL SELECT run_id, seen, '', '' FROM contents
+    UNION ALL SELECT run_id, started, '', '' FROM frames
 )
 WHERE run_id GLOBAL NOT IN (SELECT run_id FROM runs WHERE finished)
 GROUP BY run_id
 """
 _SIZES = """
-SELECT sum(size) FROM
-(
-    SELECT payload_bytes AS size FROM crossings FINAL WHERE run_id IN %(ids)s
-    UNION ALL SELECT payload_bytes FROM readings FINAL WHERE run_id IN %(ids)s
-    UNION ALL SELECT payload_bytes FROM runs FINAL WHERE run_id IN %(ids)s
-    UNION ALL SELECT bytes FROM contents FINAL WHERE run_id IN %(ids)s
-)
+SELECT sum(payload_bytes) FROM frames FINAL WHERE run_id IN %(ids)s
 """
 
 

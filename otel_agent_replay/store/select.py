@@ -37,13 +37,13 @@ ORDER BY began DESC, run_id DESC
 """Ids alone: a run's beginning and its end say the same of when it began, so that duplicates need not be merged."""
 _NEWEST_BEGINNING_LOST = """
     UNION ALL
-    SELECT run_id, min(started) FROM crossings WHERE run_id IN %s GROUP BY run_id
+    SELECT run_id, min(started) FROM frames WHERE frame = 'crossing' AND run_id IN %s GROUP BY run_id
 """
 _TALLIES = """
 SELECT
     run_id, name, entry, within, origin, toUnixTimestamp64Nano(started), duration_ns, finished, ending, failed,
-    crossed.calls, crossed.model_calls, crossed.input_tokens, crossed.output_tokens,
-    noted.notes, noted.flaws + crossed.cuts + cut + %(lost)s, masked
+    counted.calls, counted.model_calls, counted.input_tokens, counted.output_tokens,
+    counted.notes, counted.flaws + cut + %(lost)s, masked
 FROM
 (
     SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut, masked
@@ -53,48 +53,49 @@ FROM
 ) AS listed
 LEFT JOIN
 (
-    SELECT run_id, count() AS calls, countIf(kind = 'model') AS model_calls, sum(input_tokens) AS input_tokens,
-           sum(output_tokens) AS output_tokens, countIf(cut) AS cuts
-    FROM %(crossings)s
+    SELECT run_id, countIf(frame = 'crossing') AS calls, countIf(kind = 'model') AS model_calls,
+           sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+           sum(notes) AS notes, sum(flaws) + countIf(cut) AS flaws
+    FROM %(frames)s
     GROUP BY run_id
-) AS crossed USING run_id
-LEFT JOIN
-(
-    SELECT run_id, sum(notes) AS notes, sum(flaws) + countIf(cut) AS flaws
-    FROM %(readings)s
-    GROUP BY run_id
-) AS noted USING run_id
+) AS counted USING run_id
 %(damages)s
 ORDER BY started DESC, run_id DESC
 """
-_RUN = "* EXCEPT (payload, attributes), toUInt64OrZero(attributes['agent_replay.masked']) AS masked"
+_RUN = "* EXCEPT (attributes), toUInt64OrZero(attributes['agent_replay.masked']) AS masked"
 _EVERY = {
     "runs": f"(SELECT {_RUN} FROM runs FINAL)",
-    "crossings": "crossings FINAL",
-    "readings": "readings FINAL",
+    "frames": """
+        (SELECT run_id, frame, kind, input_tokens, output_tokens, notes, flaws, cut
+         FROM frames FINAL WHERE frame IN ('crossing', 'readings')
+         UNION ALL
+         SELECT run_id, 'contents', '', 0, 0, 0, 0, min(cut)
+         FROM frames WHERE frame = 'contents'
+             AND run_id GLOBAL IN (SELECT run_id FROM frames WHERE cut AND frame = 'contents')
+         GROUP BY run_id, span_id)""",
     "which": "",
 }
-"""Merged in the order of their keys, whatever their number: for all runs."""
+"""Merged in the order of their keys, whatever their number: for all runs. Of content, where any was cut, a piece is
+there if it is whole in one of the frames that hold it."""
 _SOME = {
     "runs": f"""
         (SELECT {_RUN} FROM runs WHERE run_id IN %(ids)s
          ORDER BY run_id, version DESC LIMIT 1 BY run_id)""",
-    "crossings": """
-        (SELECT run_id, argMax((c.kind, c.input_tokens, c.output_tokens, c.cut), c.version) AS kept,
-                kept.1 AS kind, kept.2 AS input_tokens, kept.3 AS output_tokens, kept.4 AS cut
-         FROM crossings AS c WHERE run_id IN %(ids)s GROUP BY run_id, lane, key, ordinal, span_id)""",
-    "readings": """
-        (SELECT run_id, argMax((r.notes, r.flaws, r.cut), r.version) AS kept,
-                kept.1 AS notes, kept.2 AS flaws, kept.3 AS cut
-         FROM readings AS r WHERE run_id IN %(ids)s GROUP BY run_id, span_id)""",
+    "frames": """
+        (SELECT run_id, frame,
+                argMax((f.kind, f.input_tokens, f.output_tokens, f.notes, f.flaws, f.cut), f.version) AS kept,
+                kept.1 AS kind, kept.2 AS input_tokens, kept.3 AS output_tokens,
+                kept.4 AS notes, kept.5 AS flaws, kept.6 AS cut
+         FROM frames AS f PREWHERE run_id IN %(ids)s WHERE frame != 'run'
+         GROUP BY run_id, frame, lane, key, ordinal, span_id)""",
     "which": "AND run_id IN %(ids)s",
 }
 """Of a few runs: the filter of a part says which of its granules they are in, and FINAL would look at all between."""
 _BEGINNING_LOST = """
     UNION ALL
     SELECT run_id, '', '', '', '', min(started), 0, false, '', false, false, 0
-    FROM crossings
-    WHERE run_id IN %(lost)s %(which)s
+    FROM frames
+    WHERE frame = 'crossing' AND run_id IN %(lost)s %(which)s
     GROUP BY run_id
 """
 _DAMAGES = """
@@ -118,7 +119,7 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
             return
         parts = {name: sql % {"ids": literals.run_ids(ids)} for name, sql in _SOME.items()}
     parts = {**parts, "lost": "0", "damages": "", "beginning_lost": ""}
-    if engine.embedded:
+    if _has_damages(engine):
         parts |= {"lost": "hurt.lost", "damages": _DAMAGES}
     if lost:
         parts["beginning_lost"] = _BEGINNING_LOST % {"lost": lost, "which": parts["which"]}
@@ -128,7 +129,7 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
 
 def _beginning_lost(engine: Engine) -> str:
     """The runs in damaged spool files whose beginning is not there, as a list; empty where there is none."""
-    if not engine.embedded:
+    if not _has_damages(engine):
         return ""
     sql = "SELECT DISTINCT run_id FROM damages"
     hurt = {str(row[0]) for row in engine.rows(sql)}
@@ -136,6 +137,11 @@ def _beginning_lost(engine: Engine) -> str:
         rows = engine.rows("SELECT DISTINCT run_id FROM runs WHERE run_id IN " + literals.run_ids(batch))
         hurt -= {str(row[0]) for row in rows}
     return literals.run_ids(islice(sorted(hurt), literals.MOST)) if hurt else ""
+
+
+def _has_damages(engine: Engine) -> bool:
+    """Whether anything was lost of any run; only an embedded store knows, since it reads the spool."""
+    return engine.embedded and not engine.is_empty("damages")
 
 
 def _newest(engine: Engine, limit: int, lost: str, *, replays: bool) -> list[str]:
@@ -159,11 +165,12 @@ def matching(engine: Engine, prefix: str) -> list[str]:
         SELECT run_id, toUnixTimestamp64Nano(started) FROM runs WHERE startsWith(run_id, {prefix:String})
         LIMIT {most:UInt64}
     """
-    began = {str(run_id): int(at) for run_id, at in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})}
+    asked = {"prefix": prefix, "most": MOST_CANDIDATES}
+    began = {str(run_id): int(at) for run_id, at in engine.rows(sql, asked, few=True)}
     if began:
         return sorted(began, key=lambda run_id: (began[run_id], run_id), reverse=True)
-    sql = "SELECT DISTINCT run_id FROM crossings WHERE startsWith(run_id, {prefix:String}) LIMIT {most:UInt64}"
-    return [str(row[0]) for row in engine.rows(sql, {"prefix": prefix, "most": MOST_CANDIDATES})]
+    sql = "SELECT DISTINCT run_id FROM frames WHERE startsWith(run_id, {prefix:String}) LIMIT {most:UInt64}"
+    return [str(row[0]) for row in engine.rows(sql, asked, few=True)]
 
 
 def latest(engine: Engine) -> tuple[int, str] | None:
@@ -207,29 +214,16 @@ def within(engine: Engine, run_id: str) -> list[str]:
 
 
 _FRAMES = """
-SELECT if(finished, 'run', 'run.start') AS kind, substring(run_id, 34) AS span, parent_span_id AS parent, name,
-       span_kind, toUnixTimestamp64Nano(started) AS began, duration_ns, finished, failed, attributes, payload
-FROM runs FINAL WHERE run_id = %(run)s
-UNION ALL
-SELECT 'contents', digest, '', '', 1, toUnixTimestamp64Nano(seen), 0, false, false,
-       CAST(map(), 'Map(LowCardinality(String), String)'), content
-FROM contents FINAL WHERE run_id = %(run)s
-UNION ALL
-SELECT 'readings', span_id, substring(run_id, 34), '', 1, toUnixTimestamp64Nano(started), 0, false, false,
-       attributes, payload
-FROM readings FINAL WHERE run_id = %(run)s
-UNION ALL
-SELECT if(finished, 'crossing', 'crossing.start'), span_id, parent_span_id, name,
-       span_kind, toUnixTimestamp64Nano(started), duration_ns, finished, failed, attributes, payload
-FROM crossings FINAL WHERE run_id = %(run)s
+SELECT run_id, span_id, parent_span_id, name, span_kind, started, duration_ns, failed, attributes, payload
+FROM frames FINAL WHERE %s
 """
-"""One query: what it costs to ask is as much as what it costs to find a small run. So the id stands in it as a
-literal, which is planned in two thirds of the time that a parameter takes."""
+"""One query of one table: to ask costs more than to find a small run, and each column costs too. So the kind of a frame
+is read from its attributes, and the id stands in the statement as a literal, which is planned in two thirds of the time
+that a parameter takes."""
+_IN_TRACE = "substring(run_id, 1, 32) = '%s' AND startsWith(run_id, '%s')"
+"""The first for the filter of a part, which knows whole traces; the second for the order of its rows."""
 _LOST = """
-UNION ALL
-SELECT 'lost', file, '', '', 1, toInt64(offset), 0, false, false,
-       CAST(map(), 'Map(LowCardinality(String), String)'), why
-FROM damages FINAL WHERE run_id = %(run)s
+SELECT file, offset, why FROM damages FINAL WHERE run_id = %(run)s
 """
 
 
@@ -252,38 +246,80 @@ class Loss:
 
 def everything(engine: Engine, run_id: str) -> Iterator[Frame | Loss]:
     """What the store holds of a run, each frame once, in no order."""
-    doubtful: dict[str, Frame] = {}
-    whole: set[str] = set()
-    sql = (_FRAMES + (_LOST if engine.embedded else "")) % {"run": literals.run_id(run_id)}
-    for row in engine.rows(sql, raw=True):
-        kind, span, parent, name, span_kind, began, lasted, finished, failed, attributes, payload = row
-        if kind == b"lost":
-            yield Loss(_text(span), began, _text(payload))
-            continue
-        if kind == b"contents":
-            digest = _text(span)
-            piece = _piece(run_id, digest, began, payload)
-            if digest_of(payload) != digest:  # cut on its way, or forged; the whole one may stand beside it
-                doubtful[digest] = piece
-                continue
-            whole.add(digest)
-            yield piece
-            continue
-        yield frame_of(
-            FrameKind(_text(kind)),
-            run_id,
-            _text(span),
-            parent_span_id=_text(parent),
-            name=_text(name),
-            started_ns=began,
-            duration_ns=lasted,
-            finished=bool(finished),
-            failed=bool(failed),
-            span_kind=span_kind,
-            attributes=_texts(attributes),
-            payload=payload,
-        )
-    yield from (piece for digest, piece in doubtful.items() if digest not in whole)
+    yield from _losses(engine, run_id)
+    read = _Reading(run_id)
+    for row in engine.rows(_FRAMES % f"run_id = {literals.run_id(run_id)}", raw=True, few=True):
+        yield from read.row(row)
+    yield from read.doubtful()
+
+
+def only_run(engine: Engine, prefix: str) -> tuple[str, list[Frame | Loss]] | None:
+    """The run whose id begins so, and what the store holds of it; None where there is none or more than one.
+
+    To find a run and to read it is one question so, and takes half as long as two.
+
+    Args:
+        engine: the open store.
+        prefix: a whole trace id, and as much of a run id as follows.
+    """
+    sql = _FRAMES % _IN_TRACE % (prefix[:32], prefix)
+    read: _Reading | None = None
+    items: list[Frame | Loss] = []
+    for row in engine.rows(sql, raw=True, few=True):
+        run_id = _text(row[0])
+        if read is None:
+            read = _Reading(run_id)
+        elif run_id != read.run_id:
+            return None
+        items += read.row(row)
+    if read is None:
+        return None
+    return read.run_id, [*_losses(engine, read.run_id), *items, *read.doubtful()]
+
+
+def _losses(engine: Engine, run_id: str) -> Iterator[Loss]:
+    if _has_damages(engine):
+        for file, offset, why in engine.rows(_LOST % {"run": literals.run_id(run_id)}, few=True):
+            yield Loss(str(file), int(offset), str(why))
+
+
+class _Reading:
+    """Rows of one run on their way to frames."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._doubtful: dict[str, Frame] = {}
+        self._whole: set[str] = set()
+
+    def row(self, row: Sequence[Any]) -> Iterator[Frame]:
+        """The frame of a row, where that is no piece of content that is not what it claims to be."""
+        _, span, parent, name, span_kind, began, lasted, failed, attributes, payload = row
+        texts = {_text(key): _text(value) for key, value in attributes.items()}
+        kind = FrameKind(texts.pop(names.FRAME))
+        if kind is not FrameKind.CONTENTS:
+            yield frame_of(
+                kind,
+                self.run_id,
+                _text(span),
+                parent_span_id=self.run_id[33:] if kind is FrameKind.READINGS else _text(parent),
+                name=_text(name),
+                started_ns=began,
+                duration_ns=lasted,
+                finished=kind in (FrameKind.CROSSING, FrameKind.RUN),
+                failed=bool(failed),
+                span_kind=span_kind,
+                attributes=texts,
+                payload=payload,
+            )
+        elif digest_of(payload) == (digest := _text(span)):
+            self._whole.add(digest)
+            yield _piece(self.run_id, digest, began, payload)
+        else:  # cut on its way, or forged; the whole one may stand beside it
+            self._doubtful[digest] = _piece(self.run_id, digest, began, payload)
+
+    def doubtful(self) -> Iterator[Frame]:
+        """Pieces that have not the digest they claim, where none has."""
+        yield from (piece for digest, piece in self._doubtful.items() if digest not in self._whole)
 
 
 def _piece(run_id: str, digest: str, seen: int, content: bytes) -> Frame:
@@ -316,7 +352,3 @@ def _tally(row: Sequence[Any]) -> RunTally:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _texts(attributes: dict[bytes, bytes]) -> dict[str, str]:
-    return {_text(key): _text(value) for key, value in attributes.items()}

@@ -211,7 +211,7 @@ def test_whatever_is_killed_on_the_way_every_call_arrives_once(collectors, serve
     token = Path(served.said["token_file"]).read_text().strip()
     client = clickhouse_connect.get_client(dsn=served.said["sql"], username="default", password=token, database="otel")
     try:
-        found = client.query("SELECT count(), uniqExact(span_id) FROM crossings FINAL WHERE kind = 'model'").result_rows
+        found = client.query("SELECT count(), uniqExact(span_id) FROM crossings WHERE kind = 'model'").result_rows
     finally:
         client.close()
     assert found == [(81, 81)]

@@ -291,8 +291,11 @@ def test_a_forged_frame_replaces_nothing(shared, otlp, recorded, tmp_path):
     run = recorded(tmp_path, "real", crossings=2)
     frames = spool_frames(tmp_path)
     send(shared, otlp.frames(frames), "http")
-    told = f"SELECT span_id, payload FROM otel.crossings FINAL WHERE run_id = '{run.run_id}' ORDER BY span_id"
-    before = shared.rows(told), shared.rows(f"SELECT payload FROM otel.runs FINAL WHERE run_id = '{run.run_id}'")
+    told = f"SELECT span_id, payload FROM otel.crossings WHERE run_id = '{run.run_id}' ORDER BY span_id"
+    before = (
+        shared.rows(told),
+        shared.rows(f"SELECT payload FROM otel.frames FINAL WHERE frame = 'run' AND run_id = '{run.run_id}'"),
+    )
     forged = [frame for frame in frames if frame.kind in ("crossing", "run")]
     for frame in forged:
         size = frame.attributes["agent_replay.payload.length"]
@@ -310,7 +313,7 @@ def test_a_forged_frame_replaces_nothing(shared, otlp, recorded, tmp_path):
     send(shared, otlp.frames(forged), "grpc")
     assert before == (
         shared.rows(told),
-        shared.rows(f"SELECT payload FROM otel.runs FINAL WHERE run_id = '{run.run_id}'"),
+        shared.rows(f"SELECT payload FROM otel.frames FINAL WHERE frame = 'run' AND run_id = '{run.run_id}'"),
     )
 
 
@@ -353,7 +356,7 @@ def test_a_crossing_in_parts_is_the_same_crossing(shared, otlp, recorder, tmp_pa
     assert len(whole) < len(other) < len(parted)
     for frames in (parted, other, whole, parted):
         assert otlp.rejected(send(shared, otlp.frames(frames), "grpc"))[0] == 0
-    assert shared.rows(f"SELECT count() FROM otel.crossings FINAL WHERE run_id = '{run.run_id}'") == [["1"]]
+    assert shared.rows(f"SELECT count() FROM otel.crossings WHERE run_id = '{run.run_id}'") == [["1"]]
 
 
 def test_many_clients_at_once_and_nothing_is_lost(shared, otlp):

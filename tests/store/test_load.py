@@ -24,12 +24,12 @@ from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS, landing_row
 from otel_agent_replay.store.spool import Spool, index
 
 TOTALS = {
-    "crossings": "SELECT count() FROM crossings FINAL",
-    "contents": "SELECT count() FROM contents FINAL",
-    "readings": "SELECT count() FROM readings FINAL",
+    "crossings": "SELECT count() FROM crossings",
+    "contents": "SELECT count() FROM contents",
+    "readings": "SELECT count() FROM readings",
     "runs": "SELECT count() FROM runs FINAL",
     "spans": "SELECT count() FROM spans FINAL",
-    "tokens": "SELECT sum(input_tokens) FROM crossings FINAL",
+    "tokens": "SELECT sum(input_tokens) FROM crossings",
 }
 
 
@@ -120,7 +120,7 @@ def test_a_beginning_that_arrives_late_never_replaces_its_end(home):
     with home.engine() as engine:
         for frame in [*(f for f in frames if f.ended_ns), *(f for f in frames if not f.ended_ns)]:
             engine.insert(LANDING, LANDING_COLUMNS, b"".join(landing_row(frame)))
-        engine.command("OPTIMIZE TABLE crossings FINAL")
+        engine.command("OPTIMIZE TABLE frames FINAL")
         assert assemble(select.frames(engine, run.run_id))[run.run_id] == from_spool(home)[run.run_id]
         assert next(iter(engine.rows("SELECT countIf(form = 0) FROM spans FINAL")))[0] == 1  # what never ended
 
@@ -348,9 +348,9 @@ def test_several_agents_are_recorded_while_several_readers_load(home):
     ended = {line.split()[1] for lines in printed for line in lines if line.startswith("end")}
     assert len(crossings) == 72
     with home.engine() as engine:
-        stored = {tuple(row) for row in engine.rows("SELECT run_id, span_id FROM crossings FINAL WHERE finished")}
+        stored = {tuple(row) for row in engine.rows("SELECT run_id, span_id FROM crossings WHERE finished")}
         assert stored == crossings
-        assert next(iter(engine.rows("SELECT count() FROM crossings FINAL")))[0] == 72
+        assert next(iter(engine.rows("SELECT count() FROM crossings")))[0] == 72
         assert {tally.run_id for tally in select.tallies(engine) if tally.ended_ns} == ended
         assert len(list(select.tallies(engine))) == 9
 

@@ -107,13 +107,19 @@ def test_an_empty_file_goes(home):
     assert clear(home, **NOTHING_KEPT) == ["1-2-3.spool"]
 
 
-@pytest.mark.parametrize("table", ["crossings", "contents", "readings", "runs"])
-def test_a_file_stays_where_the_store_lacks_a_row_of_it(home, table):
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *(f"frames WHERE frame = '{frame}'" for frame in ("crossing", "contents", "readings", "run")),
+        "runs WHERE 1",
+    ],
+)
+def test_a_file_stays_where_the_store_lacks_a_row_of_it(home, rows):
     record(home)
     with home.engine() as engine:
         load_spool(engine, Spool(home.spool))
-        assert next(iter(engine.rows(f"SELECT count() FROM {table}")))[0]
-        engine.command(f"DELETE FROM {table} WHERE 1")
+        assert next(iter(engine.rows(f"SELECT count() FROM {rows}")))[0]
+        engine.command(f"DELETE FROM {rows}")
         assert prune(engine, Spool(home.spool), **NOTHING_KEPT) == []
     assert len(home.files()) == 1
 

@@ -60,7 +60,7 @@ def test_the_tables_of_a_server_are_valid_too(home):
                 engine.command(statement)
         engines = dict(engine.rows("SELECT name, engine FROM system.tables WHERE database = 'otel'"))
     assert engines["otel_traces"] == "MergeTree"
-    assert engines["crossings_view"] == "MaterializedView"
+    assert engines["frames_view"] == "MaterializedView"
 
 
 @pytest.mark.parametrize("dsn", ["postgres://x/y", "store", "chdb://", "chdb://memory"])

@@ -53,6 +53,8 @@ def test_a_server_is_read_as_the_embedded_store_is(home, server):
             "runs",
             "readings",
             "retention",
+            "frames",
+            "frames_only",
         ]
         schema.require(engine)
     recorder = home.recorder()
