@@ -309,7 +309,7 @@ def _by_address(held: Any) -> bool:
     """Whether the hash of a value is its address, or is made of one."""
     if isinstance(held, tuple | frozenset):
         return any(map(_by_address, _some(held)))
-    return _inherited(type(held), "__hash__")
+    return _inherited(type(held), "__hash__") or isinstance(held, BuiltinFunctionType | MethodType)
 
 
 def _inherited(kind: type, method: str) -> bool:
@@ -322,7 +322,8 @@ def _module(function: Any) -> str:
         return "ctypes"
     name = getattr(function, "__module__", None)
     if not isinstance(name, str):
-        name = type(getattr(function, "__self__", function)).__module__
+        owner = getattr(function, "__self__", function)
+        name = (owner if isinstance(owner, type) else type(owner)).__module__
     return name if isinstance(name, str) else ""
 
 
