@@ -112,8 +112,10 @@ SELECT run_id, 'crossing', lane, key, ordinal, span_id, parent_span_id, kind, na
     version
 FROM crossings;
 
-INSERT INTO frames (run_id, frame, span_id, mark, span_kind, started, attributes, payload_bytes, payload)
-SELECT run_id, 'contents', digest, mark, 1, seen, map('agent_replay.frame', 'contents'), bytes, content
+ALTER TABLE contents ADD COLUMN IF NOT EXISTS whole UInt8 DEFAULT 1;
+
+INSERT INTO frames (run_id, frame, span_id, mark, span_kind, started, attributes, cut, payload_bytes, payload, version)
+SELECT run_id, 'contents', digest, mark, 1, seen, map('agent_replay.frame', 'contents'), NOT whole, bytes, content, whole
 FROM contents;
 
 INSERT INTO frames (run_id, frame, span_id, span_kind, started, notes, flaws, attributes, cut, payload_bytes, payload,

@@ -26,6 +26,10 @@ class Handover:
     stop_at: str = ""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
+    pins: bool = False
+    """A call that asks something else is answered by its place all the same, and told of."""
+    disturbance: str = ""
+    """What is made different in the process on purpose; see `disturbance`."""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), "utf-8")

@@ -19,16 +19,13 @@ from otel_agent_replay.server.spans import PARTED, Claim
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from otel_agent_replay.server.engine import Embedded, Handle
     from otel_agent_replay.server.spans import Batch
 
 _ASKED = 2000
 """Spans that the store is asked about at a time."""
-
-_TOGETHER = 1 << 20
-"""Bytes that are handed to the engine at a time."""
 
 _COLUMNS = ", ".join(f"`{name}`" for name in LANDING_COLUMNS)
 
@@ -157,7 +154,7 @@ class Committer:
                             others.append(batch)
                         continue
                     pieces += row.pieces
-            if pieces and not handle.insert(self._head, "RowBinary", _joined(pieces)):
+            if pieces and not handle.insert(self._head, "RowBinary", pieces):
                 raise SqlError.refused(1001, "STD_EXCEPTION", "no row was written")
         for batch in others:
             batch.accepted -= 1
@@ -191,17 +188,3 @@ class Committer:
         )
         kept = (Claim(*line.split("\t")) for line in handle.query(sql, "TSV").decode().splitlines())
         return {claim: claim for claim in kept}
-
-
-def _joined(pieces: list[bytes]) -> Iterator[bytes]:
-    """The pieces, small ones together: each that is handed over costs a call, and each that is joined a copy."""
-    small: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        small.append(piece)
-        size += len(piece)
-        if size >= _TOGETHER:
-            yield b"".join(small) if len(small) > 1 else piece
-            small, size = [], 0
-    if small:
-        yield b"".join(small)
