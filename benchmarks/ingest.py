@@ -347,6 +347,7 @@ def measure(way: str, through: str, crossings: int, processes: int) -> dict[str,
             "senders_cpu_seconds": round(spent, 1),
             "cpu_seconds": {name: round(part.seconds() - used[name], 1) for name, part in parts.items()},
             "memory_mib": {name: part.memory() for name, part in parts.items()},
+            "load": round(os.getloadavg()[0]),
         }
 
 
@@ -371,16 +372,30 @@ def row(found: dict[str, Any]) -> list[str]:
         f"{cpu['serve']:.0f}",
         f"{memory['collector']:,}" if "collector" in memory else "",
         f"{memory['serve']:,}",
+        str(found["load"]),
     ]
 
 
 def report(rows: list[list[str]], crossings: int, processes: int) -> str:
-    heads = ["", "stored", "lost", "a second", "CPU s: senders", "Collector", "`serve`", "MiB: Collector", "`serve`"]
+    heads = [
+        "",
+        "stored",
+        "lost",
+        "a second",
+        "CPU s: senders",
+        "Collector",
+        "`serve`",
+        "MiB: Collector",
+        "`serve`",
+        "load",
+    ]
     return "\n".join(
         [
             circumstances("otel-agent-replay", "opentelemetry-sdk", "chdb", "grpcio", here=True),
             f"{crossings:,} model calls with an answer of a kilobyte, from {processes} processes at once, over gRPC.",
-            "Spans a second count until the last is in the tables; senders, Collector and `serve` share the cores:",
+            "Spans a second count until the last is in the tables. Senders, Collector and `serve` share the cores with",
+            "whatever else runs; *load* is the load average at the end of each measurement, and rows of different load",
+            "are not to be compared:",
             "",
             table(heads, rows),
         ]

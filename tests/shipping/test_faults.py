@@ -136,7 +136,7 @@ class Bench:
         home.environ = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self.wire.port}",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc" if kind == "serve" else kind,
-            "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "10" if kind == "serve" else "2",  # less than a faulty receiver is silent
             "OTEL_AGENT_REPLAY_BATCH_BYTES": "100000",
             "OTEL_AGENT_REPLAY_EXIT_WAIT": "0",
         }
@@ -271,7 +271,7 @@ def survive(bench: Bench, draw: random.Random, instants: int) -> None:
     bench.kill("receiver")
     bench.wire.restore()
     bench.listen("")
-    said = bench.home.command("ship", "--wait", "60")
+    said = bench.home.command("ship", "--wait", "80")
     assert (said["waiting"], said["refused"]) == (0, 0), said
     bench.kill("receiver")
 
