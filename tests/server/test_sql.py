@@ -255,3 +255,21 @@ def test_clients_that_leave_in_the_middle_of_a_result_leave_nothing_behind(share
         time.sleep(0.1)
     assert shared.rows(running) == [["0"]]
     assert shared.sql("SELECT 1").text == "1\n"
+
+
+def test_rows_that_a_table_refuses_are_told_and_none_is_written(shared):
+    made = "CREATE TABLE otel.checked (a String, CONSTRAINT short CHECK length(a) < 3) ENGINE = MergeTree ORDER BY a"
+    assert shared.sql(made, writer=True).status == 200
+    for settings in ("", "SETTINGS max_threads = 1 "):
+        answer = shared.sql(f"INSERT INTO otel.checked {settings}FORMAT TSV\nab\nabc\n", writer=True)
+        assert answer.headers["X-ClickHouse-Exception-Code"] == "469", answer.text
+        assert shared.rows("SELECT count() FROM otel.checked") == [["0"]]
+    for settings in ("", "SETTINGS max_threads = 1 "):
+        assert shared.sql(f"INSERT INTO otel.checked (a) {settings}FORMAT RowBinary\n\x01\n", writer=True).status == 200
+    assert shared.rows("SELECT hex(a) FROM otel.checked") == [["0A"], ["0A"]]
+    answer = shared.sql("INSERT INTO otel.checked; SELECT 1 FORMAT TSV\nab\n", writer=True)
+    assert answer.status >= 400
+
+
+def test_rows_leave_no_file_behind(shared):
+    assert sorted(path.name for path in (shared.home / "store.serve").iterdir()) == ["config.xml", "users.xml"]

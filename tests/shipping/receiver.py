@@ -50,6 +50,8 @@ class Said:
     """gRPC."""
     keeps: bool = False
     """It has stored what it does not acknowledge."""
+    but_last: bool = False
+    """What is rejected is the last span, whatever it is."""
 
 
 Judge = Callable[[Request, int], Said | None]
@@ -80,7 +82,8 @@ class Inbox:
         if said.keeps or (said.status == 200 and not said.code and not said.cut and not said.silent):
             with self.lock:
                 if said.rejected:
-                    keep = [s for s in spans_of(request) if not rejected(s)]
+                    every = spans_of(request)
+                    keep = every[:-1] if said.but_last else [s for s in every if not rejected(s)]
                     for each in request.resource_spans:
                         for scope in each.scope_spans:
                             kept = [span for span in scope.spans if span in keep]
@@ -255,13 +258,29 @@ def _response(said: Said) -> bytes:
     return response.SerializeToString()
 
 
+SMALL = 60_000
+"""Bytes of a request that a flaky receiver takes at most."""
+
+FLAKY = (
+    Said(500),
+    Said(503),
+    Said(429, retry_after="0.1"),
+    Said(cut=True),
+    Said(503, keeps=True),
+    Said(rejected=1, message="not that one, not now", but_last=True),
+    Said(silent=3.0),
+)
+"""What a flaky receiver says to every third request, in turn."""
+
+
 def main(kind: str, port: str, file: str, fault: str = "") -> None:
-    def judge(_request: Request, number: int) -> Said | None:
-        if fault == "flaky" and number % 3 == 1:
-            return (Said(500), Said(503), Said(429, retry_after="0.1"), Said(cut=True), Said(503, keeps=True))[
-                number // 3 % 5
-            ]
-        return None
+    def judge(request: Request, number: int) -> Said | None:
+        if fault != "flaky":
+            return None
+        if request.ByteSize() > SMALL:
+            return Said(413)
+        said = FLAKY[number // 3 % len(FLAKY)] if number % 3 == 1 else None
+        return said if said is None or not said.rejected or len(spans_of(request)) > 1 else None
 
     inbox = Inbox(judge, file)
     server = (GrpcServer if kind == "grpc" else HttpServer)(inbox, int(port))
