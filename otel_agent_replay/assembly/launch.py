@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_agent_replay
-from otel_agent_replay.assembly import stopping
+from otel_agent_replay.assembly import replays, stopping
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
-from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, Untrusted, UsageError
+from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
@@ -93,8 +93,11 @@ def replay(
     expected: Sequence[str] = (),
     stop_at: str = "",
     trust: bool = False,
+    record: bool | None = None,
 ) -> Replayed:
     """Find a run, run its command (or `command`) against its recording, and judge how that ended.
+
+    `record` says whether the replay is recorded too; None for what the settings say.
 
     Raises:
         RecordingError, StoreError: the run cannot be had.
@@ -110,6 +113,8 @@ def replay(
         run_id = find.find_run(settings, wanted)
         find.export_spool(settings, run_id, folder / "recording.spool")
         run = _run_of(folder / "recording.spool", run_id)
+        if origin := run.entry.get("origin"):
+            raise ReplayOfReplay(run_id, str(origin))
         plan = plan_of(run, command, trusted=trust or is_own(settings.home, run))
         handover = Handover(
             recording=str(folder / "recording.spool"),
@@ -117,6 +122,7 @@ def replay(
             report=str(folder / "report.json"),
             expected=tuple(expected),
             stop_at=stop_at,
+            home=str(settings.home) if replays.wanted(record, settings, command=True) else "",
             taken=str(folder / "taken"),
         )
         status = _spawn(plan, handover, folder / "handover.json")
@@ -173,6 +179,7 @@ def _unjudged(run: RunRecord, status: int, why: str) -> Replayed:
         "reasons": [why],
         "divergences": [],
         "outcome": {"exit_status": status},
+        "recorded_as": None,
     }
     return Replayed(EXIT_CANNOT_JUDGE, report, [f"{run.run_id}: {why}"])
 

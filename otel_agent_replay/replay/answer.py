@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
-from otel_agent_replay.boundary.session import Answer, was_cancelled
+from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Note, Raised, Returned
 from otel_agent_replay.recording.variables import Bindings
+from otel_agent_replay.replay.exchange import ReplayedExchange
 from otel_agent_replay.replay.lanes import LaneMap
 from otel_agent_replay.replay.matching import Matcher
 from otel_agent_replay.replay.readings import Readings
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
-    from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireHead, WireRequest
+    from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireRequest
     from otel_agent_replay.replay.elsewhere import Elsewhere
+    from otel_agent_replay.replay.transcript import TranscribedCrossing, Transcript
 
 T = TypeVar("T")
 
@@ -78,6 +80,8 @@ class ReplaySession:
         """Told of each crossing that is about to be made."""
         self.elsewhere: Elsewhere | None = None
         """Told of what is answered in forked children."""
+        self.transcript: Transcript | None = None
+        """What this replay is recorded as."""
         self._stop = stop
         self._lock = threading.RLock()  # a finaliser may come back here
         self._events = {(event.lane, event.key, event.ordinal): event.seq for event in recording.order}
@@ -93,6 +97,8 @@ class ReplaySession:
             self.watch(crossing.position)
         if not call.wire:
             asked = codec.encode(call.input, strict=False)
+            if crossing.kept is not None:
+                crossing.kept.record.input = asked
             crossing.match(
                 lambda record: canonical.same_value(record.input, asked, self.bound),
                 lambda record: canonical.value_similarity(record.input, asked),
@@ -127,6 +133,13 @@ class ReplaySession:
     def note(self, note: Note) -> None:
         if note not in self.notes:
             self.notes.append(note)
+            if self.transcript is not None:
+                self.transcript.note(note)
+
+    def keep(self, transcript: Transcript) -> None:
+        """Record this replay from now on."""
+        self.transcript = transcript
+        self.readings.told = transcript.derived
 
     def diverge(self, divergence: Divergence) -> DivergenceError:
         """Keep a divergence, for ever, and give what is to be raised."""
@@ -201,6 +214,10 @@ class ReplayedCrossing:
         self.lane = Lane(session, lane, "call", call.key, self._ordinal)
         if call.wire:
             self.lane.beneath = self
+        kept = session.transcript
+        self.kept: TranscribedCrossing | None = (
+            None if kept is None else kept.open(lane, self.lane, self.position, call)
+        )
 
     def match(
         self,
@@ -217,7 +234,7 @@ class ReplayedCrossing:
                 nearest = session.matcher.nearest(self._caller, path, key, alike)
                 own = session.matcher.own(self._caller, path, key)
                 spent = own is None or all(False for _ in own.waiting())
-                raise session.diverge(self._new(nearest, differences, spent=spent))
+                raise self._depart(self._new(nearest, differences, spent=spent))
             session.answered += 1
             if session.elsewhere is not None:
                 session.elsewhere.answered(session.recording.run.run_id, record.span_id)
@@ -225,6 +242,8 @@ class ReplayedCrossing:
                 session.moved.append((self.position, moved_from))
                 if session.matcher.has_become(self._caller, moved_from):
                     session.lanes.settle(self._caller, moved_from)
+            if self.kept is not None:
+                self.kept.answered(record, moved=moved_from is not None)
             self._accept(record)
 
     def attempt(self, request: WireRequest) -> ReplayedExchange:
@@ -232,6 +251,7 @@ class ReplayedCrossing:
         number = self._attempts
         self._attempts += 1
         bound = self._session.bound
+        kept = None if self.kept is None else self.kept.asked(request)
         if self.record is None:
             self.match(
                 lambda record: (
@@ -246,8 +266,8 @@ class ReplayedCrossing:
         assert record is not None  # match() found it or raised
         if number >= len(record.attempts):
             if self._was_left(record):  # while it paused before this attempt, which takes no time now
-                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED))
-            raise self._session.diverge(
+                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED), kept)
+            raise self._depart(
                 self._departure(
                     DivergenceClass.EXHAUSTED,
                     f"attempt {number + 1} of a call that made {len(record.attempts)} when it was recorded",
@@ -255,14 +275,14 @@ class ReplayedCrossing:
             )
         recorded = record.attempts[number]
         if number and not canonical.same_request(recorded.request, request, bound):
-            raise self._session.diverge(
+            raise self._depart(
                 self._departure(
                     DivergenceClass.DIVERGED,
                     f"attempt {number + 1} of this call asks something else",
                     canonical.differences(recorded.request, request, bound=bound),
                 )
             )
-        return ReplayedExchange(self, recorded)
+        return ReplayedExchange(self, recorded, kept)
 
     def describe(self, attributes: Mapping[str, Attribute]) -> None:
         """A replay learns nothing from a recorded response."""
@@ -282,10 +302,18 @@ class ReplayedCrossing:
         """The program sees `outcome` now. A wire call that sent nothing stands for one that sent nothing."""
         if self._call.wire and self.record is None and not self._attempts:
             path = self._session.lanes.resolve(self._caller)
-            self._session.matcher.find(self._caller, path, self._call.key, lambda record: not record.attempts)
+            record, moved = self._session.matcher.find(
+                self._caller, path, self._call.key, lambda record: not record.attempts
+            )
+            if self.kept is not None and record is not None:
+                self.kept.answered(record, moved=moved is not None)
+        if self.kept is not None:
+            self.kept.closed(outcome)
 
     def item(self, outcome: Outcome) -> None:
-        """A replay gives items; it takes none."""
+        """The program is given an item, an error or the end, or has left the generator."""
+        if self.kept is not None:
+            self.kept.item(outcome)
 
     def stream_items(self) -> None:
         """What this crossing returns is a generator: its items are `recorded_items`."""
@@ -295,6 +323,8 @@ class ReplayedCrossing:
         record = self.record
         if record is None:
             return []
+        if self.kept is not None:
+            self.kept.gives_items()
         items: list[Outcome] = [Returned(self._decode(item)) for item in record.items]
         if record.end is End.RAISED:
             items.append(Raised(self._error(record.outcome)))
@@ -305,7 +335,7 @@ class ReplayedCrossing:
     def past_end(self) -> BaseException:
         record = self.record
         unfinished = record is not None and record.end is End.UNFINISHED
-        return self._session.diverge(
+        return self._depart(
             self._departure(
                 DivergenceClass.INCOMPLETE if unfinished else DivergenceClass.DIVERGED,
                 "the recording process died while this stream was open"
@@ -335,9 +365,16 @@ class ReplayedCrossing:
 
     def unanswered(self) -> DivergenceError:
         """The recording process died before this call had an outcome."""
-        return self._session.diverge(
+        return self._depart(
             self._departure(DivergenceClass.INCOMPLETE, "the recording process died before this call had an outcome")
         )
+
+    def _depart(self, divergence: Divergence) -> DivergenceError:
+        """Keep a divergence of this call, and give what is to be raised."""
+        error = self._session.diverge(divergence)
+        if self.kept is not None:
+            self.kept.departed(divergence.kind, error)
+        return error
 
     def _accept(self, record: CrossingRecord) -> None:
         self.record = record
@@ -400,33 +437,3 @@ class ReplayedCrossing:
     def _departure(self, kind: DivergenceClass, summary: str, differences: tuple[Difference, ...] = ()) -> Divergence:
         nearest = None if self.record is None else self.record.position
         return Divergence(kind, self.position, nearest, summary, differences, RERUN)
-
-
-class ReplayedExchange:
-    """One HTTP attempt, being answered."""
-
-    def __init__(self, crossing: ReplayedCrossing, attempt: Attempt) -> None:
-        self._crossing = crossing
-        self._attempt = attempt
-        parked = crossing.exchange_turn(attempt)
-        if parked is None and attempt.head is None and attempt.error is None:
-            raise crossing.unanswered()
-        self.answer: Answer | None = Answer(
-            head=attempt.head,
-            chunks=attempt.chunks,
-            error=crossing.error_of(attempt),
-            left=attempt.end in (End.ABANDONED, End.UNFINISHED),
-            parked=parked,
-        )
-
-    def head(self, head: WireHead) -> None:
-        """Nothing is recorded in a replay."""
-
-    def chunk(self, data: bytes) -> None:
-        """Nothing is recorded in a replay."""
-
-    def end(self, how: End, error: BaseException | None = None) -> None:
-        """Nothing is recorded in a replay."""
-
-    def chunk_turn(self, index: int) -> Turn | None:
-        return self._crossing.chunk_turn(self._attempt, index)
