@@ -3,6 +3,8 @@
 -- no aggregate and no reading command uses this table, because delivery is at least once and duplicates stay in it.
 -- Days are those of arrival: what was recorded long ago is not dropped at once, and no batch, however wide its
 -- times are spread, has more partitions than an insert may have.
+-- A batch that comes again is taken again: where a view failed the first time, servers that leave out what this table
+-- has seen before would not show it to the views a second time.
 CREATE TABLE IF NOT EXISTS otel_traces
 (
     Timestamp          DateTime64(9) CODEC(Delta(8), ZSTD(1)),
@@ -39,4 +41,4 @@ ENGINE = MergeTree
 PARTITION BY toDate(Landed)
 ORDER BY (ServiceName, SpanName, toDateTime(Timestamp), Timestamp)
 TTL Landed + INTERVAL 3 DAY
-SETTINGS ttl_only_drop_parts = 1;
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 0, replicated_deduplication_window = 0;

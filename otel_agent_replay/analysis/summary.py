@@ -43,7 +43,7 @@ class RunSummary:
     end: str
     complete: bool
     """Nothing is known to be lacking: it ended, no frame was lost or cut, nothing uncaptured was noted. Whether
-    every piece of content arrived is looked at when the run is loaded, not here."""
+    every frame of content arrived at all is looked at when the run is loaded, not here."""
     live: bool
     crossings: int
     model_calls: int

@@ -35,9 +35,17 @@ class Answers:
         recordings: by run id: the run, the process it was begun in, the runs it began.
         run_id: the run to replay.
         stop: ends the process where the program cannot.
+        pins: a call that asks something else is answered by its place all the same.
     """
 
-    def __init__(self, recordings: Mapping[str, Recording], run_id: str, stop: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self,
+        recordings: Mapping[str, Recording],
+        run_id: str,
+        stop: Callable[[], None] = _nothing,
+        *,
+        pins: bool = False,
+    ) -> None:
         if run_id not in recordings:
             raise UnknownRun(run_id, "the recording that was handed over")
         if origin := recordings[run_id].run.entry.get("origin"):
@@ -45,6 +53,7 @@ class Answers:
         self._recordings = recordings
         self._stop = stop
         self._recorder: ReplayRecorder | None = None
+        self._pins = pins
         self._elsewhere: Elsewhere | None = None
         self.main = self._session(recordings[run_id])
         self.sessions = [self.main]
@@ -57,11 +66,11 @@ class Answers:
         self._within = within
 
     @classmethod
-    def load(cls, path: Path, run_id: str, stop: Callable[[], None]) -> Answers:
+    def load(cls, path: Path, run_id: str, stop: Callable[[], None], *, pins: bool = False) -> Answers:
         """Read what a replaying command has written. Raises OSError, RecordingError."""
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
-        return cls(recordings, run_id, stop)
+        return cls(recordings, run_id, stop, pins=pins)
 
     def tell(self, elsewhere: Elsewhere) -> None:
         """Let `elsewhere` know what forked children are answered, from now on."""
@@ -98,7 +107,7 @@ class Answers:
         return Answering(begun)
 
     def _session(self, recording: Recording) -> ReplaySession:
-        session = ReplaySession(recording, self._gate, self._stop)
+        session = ReplaySession(recording, self._gate, self._stop, pins=self._pins)
         session.elsewhere = self._elsewhere
         return session
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from otel_agent_replay import settings
 from otel_agent_replay.assembly import patches, replays, stopping
 from otel_agent_replay.assembly.answers import Answers
+from otel_agent_replay.assembly.disturbance import disturb
 from otel_agent_replay.assembly.ending import Ending
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.boundary import lanes, real, runs
@@ -38,7 +39,7 @@ def start() -> None:
         patches.close_network()
         return
     _end_with_parent()
-    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child))
+    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child), pins=handover.pins)
     child = Child(handover, answers)
     session = answers.main
     answers.tell(child.elsewhere)
@@ -52,6 +53,7 @@ def start() -> None:
     lanes.set_process_root(session.root)
     child.ending.watch()
     _current.append(child)
+    disturb(handover.disturbance)
 
 
 def _end_with_parent() -> None:

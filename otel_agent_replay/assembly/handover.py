@@ -28,6 +28,10 @@ class Handover:
     """Directory of the local state that the replay is recorded in; empty where it is not recorded."""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
+    pins: bool = False
+    """A call that asks something else is answered by its place all the same, and told of."""
+    disturbance: str = ""
+    """What is made different in the process on purpose; see `disturbance`."""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), "utf-8")

@@ -85,6 +85,14 @@ class Replayed:
     lines: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A replay that looks for differences: calls that ask something else are answered by their place."""
+
+    disturbance: str = ""
+    """What is made different on purpose; see `disturbance`."""
+
+
 def replay(
     settings: Settings,
     wanted: str,
@@ -94,10 +102,12 @@ def replay(
     stop_at: str = "",
     trust: bool = False,
     record: bool | None = None,
+    probe: Probe | None = None,
 ) -> Replayed:
     """Find a run, run its command (or `command`) against its recording, and judge how that ended.
 
-    `record` says whether the replay is recorded too; None for what the settings say.
+    `record` says whether the replay is recorded too; None for what the settings say. With a `probe` it is not, its
+    output goes nowhere, and it is run as that says.
 
     Raises:
         RecordingError, StoreError: the run cannot be had.
@@ -116,20 +126,30 @@ def replay(
         if origin := run.entry.get("origin"):
             raise ReplayOfReplay(run_id, str(origin))
         plan = plan_of(run, command, trusted=trust or is_own(settings.home, run))
+        recorded = probe is None and replays.wanted(record, settings, command=True)
         handover = Handover(
             recording=str(folder / "recording.spool"),
             run_id=run_id,
             report=str(folder / "report.json"),
             expected=tuple(expected),
             stop_at=stop_at,
-            home=str(settings.home) if replays.wanted(record, settings, command=True) else "",
+            home=str(settings.home) if recorded else "",
             taken=str(folder / "taken"),
+            pins=probe is not None,
+            disturbance=probe.disturbance if probe is not None else "",
         )
-        status = _spawn(plan, handover, folder / "handover.json")
+        status = _spawn(plan, handover, folder / "handover.json", silent=probe is not None)
         return _result(run, handover, status, expected)
 
 
-def _spawn(plan: Plan, handover: Handover, path: Path) -> int:
+def check_program(command: Sequence[str]) -> None:
+    """Raises CannotStart where `command` runs a script of Python that is not there."""
+    program = _program(command)
+    if program is not None and not Path(program).exists():
+        raise CannotStart(f"There is no program {program} here; give another command.")
+
+
+def _spawn(plan: Plan, handover: Handover, path: Path, *, silent: bool = False) -> int:
     """Run the plan to its end. Gives the exit status. Raises CannotStart."""
     handover.write(path)
     environment = {
@@ -141,7 +161,8 @@ def _spawn(plan: Plan, handover: Handover, path: Path) -> int:
         "PYTHONPATH": os.pathsep.join([str(BOOTSTRAP), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     try:
-        child = subprocess.Popen(plan.command, cwd=plan.directory, env=environment)
+        output = subprocess.DEVNULL if silent else None
+        child = subprocess.Popen(plan.command, cwd=plan.directory, env=environment, stdout=output, stderr=output)
     except OSError as error:
         raise CannotStart(
             f"{shlex.join(plan.command)} cannot be started: {error.strerror}; give another command after `--`."
@@ -198,7 +219,7 @@ def _own_command(command: Sequence[str]) -> list[str]:
     first, *rest = command
     if first in ("python", "python3"):
         first = sys.executable
-    for option in _interpreter_options([first, *rest]):
+    for option in interpreter_options([first, *rest]):
         if (
             option.startswith("-")
             and not option.startswith("--")
@@ -223,7 +244,7 @@ def _recorded_command(run: RunRecord) -> list[str]:
 
 def _program(command: Sequence[str]) -> str | None:
     """The script that a Python command runs; None where it runs a module or a string."""
-    options = _interpreter_options(command)
+    options = interpreter_options(command)
     rest = command[1 + len(options) :]
     return (
         rest[0]
@@ -232,7 +253,7 @@ def _program(command: Sequence[str]) -> str | None:
     )
 
 
-def _interpreter_options(command: Sequence[str]) -> list[str]:
+def interpreter_options(command: Sequence[str]) -> list[str]:
     """The options of the interpreter itself, up to and with ``-m`` or ``-c``."""
     if "python" not in Path(command[0]).name:
         return []

@@ -21,6 +21,7 @@ COMMANDS = {
     "runs": "List the recorded runs, newest first.",
     "show": "Show one run: its crossings by lane, with inputs and outcomes.",
     "replay": "Run a recorded execution again, offline, from its recording.",
+    "doctor": "Say what a recording of a program cannot give back, where, and what to do.",
     "ship": "Send what is recorded to the OTLP receiver, now.",
     "status": "Say how much is recorded, shipped, waiting and refused.",
     "schema": "Apply the schema of the store, or say what is applied.",

@@ -218,7 +218,7 @@ def contents_frames(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) ->
     for digest, piece in pieces.items():
         key, text = piece_attribute(digest, piece)
         length = len(piece) if key.startswith(names.CONTENT_PREFIX) else len(text)
-        if not frames or held + length > CONTENTS_BYTES or len(attributes) >= CONTENTS_PIECES + 2:
+        if not frames or held + length > CONTENTS_BYTES or len(attributes) >= CONTENTS_PIECES + 3:
             attributes = {}
             held = 0
             span_id = layout.contents_id(digest)
@@ -227,6 +227,7 @@ def contents_frames(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) ->
             attributes[names.RUN_SPAN] = layout.hex_id(run.span_id)
         attributes[key] = text
         held += length
+        attributes[names.PAYLOAD_LENGTH] = held
     return frames
 
 

@@ -79,7 +79,7 @@ def encode(frame: Frame) -> list[bytes]:
     """The bytes of a frame, in order, for `writev`: one part, or a few where some are large. Never raises.
 
     What the other fields say already is left out, and given back by `unpack`: a parent that is the run's span, a
-    name that is the key, the id of a frame of contents, the length of a payload that is whole.
+    name that is the key, the id of a frame of contents, the length of a payload, or of all pieces, that is whole.
     """
     attributes = frame.attributes
     key, run = attributes.get(names.KEY), attributes.get(names.RUN_SPAN)
@@ -102,7 +102,9 @@ def encode(frame: Frame) -> list[bytes]:
     payload, length = attributes.get(names.PAYLOAD), attributes.get(names.PAYLOAD_LENGTH)
     if payload is not None:
         append(parts, names.PAYLOAD, payload)
-    if length is not None and not (isinstance(payload, str) and length == len(parts[-1])):
+    if length is not None and length != (
+        len(parts[-1]) if isinstance(payload, str) else pieces_bytes(attributes) if frame.kind is _CONTENTS else None
+    ):
         append(parts, names.PAYLOAD_LENGTH, length)
     return delimited(parts)
 
@@ -150,11 +152,13 @@ def unpack(data: bytes) -> tuple[FrameKind, wire.Span]:
     span = wire.decode(data)
     attributes = span.attributes
     named: object = attributes.pop(names.FRAME, None)
+    pieced = False
     for number, value in span.others:
         if number == _FRAME:
             named = value
         elif number == _PIECE:
             _unpiece(attributes, value)
+            pieced = True
         elif number == _KNOWN:
             _unknown(attributes, value)
         elif (name := _NAMES.get(number)) is not None:
@@ -166,6 +170,8 @@ def unpack(data: bytes) -> tuple[FrameKind, wire.Span]:
     if kind is None:
         raise wire.MalformedError("the span is no frame of ours")
     _given_back(kind, span)
+    if pieced and names.PAYLOAD_LENGTH not in attributes:
+        _say_length(attributes)
     return kind, span
 
 
@@ -182,6 +188,23 @@ def _given_back(kind: FrameKind, span: wire.Span) -> None:
         attributes[names.PAYLOAD_LENGTH] = len(payload.encode())
     if kind is _CONTENTS and not span.span_id:
         span.span_id = _contents_id(attributes)
+
+
+def _say_length(attributes: dict[str, Attribute]) -> None:
+    """Say how long all pieces are, before the first of them: what cuts a span may leave out what comes last."""
+    pieces = [name for name in attributes if name.startswith(_CONTENT_PREFIXES)]
+    attributes[names.PAYLOAD_LENGTH] = pieces_bytes(attributes)
+    for name in pieces:
+        attributes[name] = attributes.pop(name)
+
+
+def pieces_bytes(attributes: Mapping[str, Attribute]) -> int:
+    """Bytes of the texts of all pieces of a frame of contents: what `agent_replay.payload.length` says of it."""
+    return sum(
+        len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
+        for name, value in attributes.items()
+        if isinstance(value, str) and name.startswith(_CONTENT_PREFIXES)
+    )
 
 
 def _head(frame: Frame) -> bytes:

@@ -195,4 +195,5 @@ def _packed(frame: Frame, pieces: Iterable[tuple[str, str]], room: int) -> Itera
 
 def _contents(frame: Frame, kept: dict[str, Attribute], attributes: dict[str, Attribute]) -> Frame:
     span_id = layout.contents_id(next(iter(attributes)).rpartition(".")[2])
+    kept = {**kept, names.PAYLOAD_LENGTH: layout.pieces_bytes(attributes)}
     return Frame(FrameKind.CONTENTS, frame.trace_id, span_id, 0, "", frame.started_ns, 0, {**kept, **attributes})

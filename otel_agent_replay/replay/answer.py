@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from otel_agent_replay.boundary.callers import AGENT, caller, frames, kind_of
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.errors import DivergenceError
-from otel_agent_replay.recording import canonical, codec
+from otel_agent_replay.recording import canonical, codec, exact
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Note, Raised, Returned
 from otel_agent_replay.recording.variables import Bindings
@@ -43,6 +45,19 @@ MOST_DIVERGENCES = 1000
 RERUN = "The question has changed: rerun it against the model, or give the program as it was."
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A call that was answered by its place though it asked something else."""
+
+    divergence: Divergence
+    site: str
+    """File and line of the program's own code that asked; empty where none is near."""
+    recorded: str = ""
+    """What was asked when it was recorded, as text …"""
+    asked: str = ""
+    """… and what is asked now."""
+
+
 class ReplaySession:
     """One run, being answered from its recording.
 
@@ -50,6 +65,7 @@ class ReplaySession:
         recording: the run.
         gate: makes the order of a session, from what `place`, `diverge`, `departed` and `absent` tell.
         stop: called where the program cannot or will not end by itself; it need not come back.
+        pins: a call that asks something else than was recorded is answered by its place all the same.
     """
 
     replaying = True
@@ -59,6 +75,8 @@ class ReplaySession:
         recording: Recording,
         gate: Callable[[ReplaySession], ReplayGate],
         stop: Callable[[], None] = lambda: None,
+        *,
+        pins: bool = False,
     ) -> None:
         self.recording = recording
         self.trace_id = recording.run.trace_id
@@ -71,6 +89,8 @@ class ReplaySession:
         self.readings = Readings(recording)
         self.bound = Bindings()
         self.divergences: list[Divergence] = []
+        self.pins = pins
+        self.pinned: list[Pinned] = []
         self.moved: list[tuple[Position, str]] = []
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
         self.notes: list[Note] = []
@@ -103,6 +123,7 @@ class ReplaySession:
                 lambda record: canonical.same_value(record.input, asked, self.bound),
                 lambda record: canonical.value_similarity(record.input, asked),
                 lambda record: canonical.value_differences(record.input, asked, "input", bound=self.bound),
+                lambda record: (exact.dumps(record.input), exact.dumps(asked)),
             )
         return crossing
 
@@ -152,6 +173,12 @@ class ReplaySession:
             self._stop()
         return DivergenceError(divergence)
 
+    def pin(self, divergence: Divergence, site: str) -> bool:
+        """Tell of a divergence that ends nothing. Whether it need not be raised."""
+        if self.pins:
+            self.pinned.append(Pinned(divergence, site))
+        return self.pins
+
     def unconsumed(self) -> list[CrossingRecord]:
         """Recorded crossings that completed and were never asked for."""
         return [record for record in self.matcher.left() if record.end not in (End.UNFINISHED, End.ABANDONED)]
@@ -178,6 +205,18 @@ class ReplaySession:
         if path is None:
             return FREE
         return self._events.get((path, key, ordinal), FREE)
+
+
+def _body(request: WireRequest) -> str:
+    return request.body.decode("utf-8", "replace")
+
+
+def _program_line() -> str:
+    """File and line of the program's own code that asks; empty where none is near."""
+    for frame in frames(caller()):
+        if kind_of(frame) == AGENT:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return ""
 
 
 def _inside(recording: Recording) -> frozenset[int]:
@@ -224,6 +263,7 @@ class ReplayedCrossing:
         fits: Callable[[CrossingRecord], bool],
         alike: Callable[[CrossingRecord], float],
         differences: Callable[[CrossingRecord], tuple[Difference, ...]],
+        texts: Callable[[CrossingRecord], tuple[str, str]],
     ) -> None:
         """Find the recorded crossing that answers. Raises DivergenceError where there is none."""
         session, key = self._session, self._call.key
@@ -233,8 +273,12 @@ class ReplayedCrossing:
             if record is None:
                 nearest = session.matcher.nearest(self._caller, path, key, alike)
                 own = session.matcher.own(self._caller, path, key)
-                spent = own is None or all(False for _ in own.waiting())
-                raise self._depart(self._new(nearest, differences, spent=spent))
+                place = None if own is None else next((place for place, _ in own.waiting()), None)
+                if own is None or place is None or not session.pins:
+                    raise self._depart(self._new(nearest, differences, spent=place is None))
+                record = own.take(place)
+                pinned = self._new(record, differences, spent=False)
+                session.pinned.append(Pinned(pinned, _program_line(), *texts(record)))
             session.answered += 1
             if session.elsewhere is not None:
                 session.elsewhere.answered(session.recording.run.run_id, record.span_id)
@@ -261,6 +305,7 @@ class ReplayedCrossing:
                 lambda record: (
                     canonical.differences(record.attempts[0].request, request, bound=bound) if record.attempts else ()
                 ),
+                lambda record: (_body(record.attempts[0].request) if record.attempts else "", _body(request)),
             )
         record = self.record
         assert record is not None  # match() found it or raised
@@ -275,13 +320,14 @@ class ReplayedCrossing:
             )
         recorded = record.attempts[number]
         if number and not canonical.same_request(recorded.request, request, bound):
-            raise self._depart(
-                self._departure(
-                    DivergenceClass.DIVERGED,
-                    f"attempt {number + 1} of this call asks something else",
-                    canonical.differences(recorded.request, request, bound=bound),
-                )
+            departure = self._departure(
+                DivergenceClass.DIVERGED,
+                f"attempt {number + 1} of this call asks something else",
+                canonical.differences(recorded.request, request, bound=bound),
             )
+            if not self._session.pins:
+                raise self._depart(departure)
+            self._session.pinned.append(Pinned(departure, _program_line(), _body(recorded.request), _body(request)))
         return ReplayedExchange(self, recorded, kept)
 
     def describe(self, attributes: Mapping[str, Attribute]) -> None:

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_agent_replay.recording.values import Json, Recording
-    from otel_agent_replay.replay.answer import ReplaySession
+    from otel_agent_replay.replay.answer import Pinned, ReplaySession
     from otel_agent_replay.replay.expectation import Expectation
 
 DIVERGENCE = "DivergenceError"
 """Name of the exception that a program ends with where it does not swallow a divergence."""
+
+PINNED_TEXT = 1 << 20
+"""Characters of what was asked that stand beside a call which was answered by its place."""
 
 UNCONSUMED_REMEDY = "A call went away: if that is meant, give an expectation with --expect; else put the call back."
 
@@ -45,6 +48,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     recorded_as: str | None = None
     """Id of the run that this replay is recorded as; None where it is not."""
+    pinned: list[Json] = field(default_factory=list)
+    """Divergences that were answered by their place all the same, where that was asked for."""
 
     @property
     def exit_code(self) -> int:
@@ -68,6 +73,7 @@ class Report:
             "outcome": self.outcome,
             "warnings": list(self.warnings),
             "recorded_as": self.recorded_as,
+            **({"pinned": self.pinned} if self.pinned else {}),
         }
 
     def lines(self) -> list[str]:
@@ -147,12 +153,18 @@ def report(
         answered=sum(session.answered for session in sessions),
         crossings=sum(len(session.matcher) for session in sessions),
         outcome=outcome,
+        pinned=[_pinned(each) for session in sessions for each in session.pinned],
         warnings=[
             warning
             for session in sessions
             for warning in _warnings(session.recording, held=judgement.verdict is Verdict.HOLDS)
         ],
     )
+
+
+def _pinned(each: Pinned) -> Json:
+    texts: Json = {"recorded": each.recorded[:PINNED_TEXT], "asked": each.asked[:PINNED_TEXT]}
+    return {**each.divergence.as_json(), "site": each.site, "texts": texts}
 
 
 def _warnings(recording: Recording, *, held: bool) -> list[str]:

@@ -19,16 +19,13 @@ from otel_agent_replay.server.spans import PARTED, Claim
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from otel_agent_replay.server.engine import Embedded, Handle
     from otel_agent_replay.server.spans import Batch
 
 _ASKED = 2000
 """Spans that the store is asked about at a time."""
-
-_TOGETHER = 1 << 20
-"""Bytes that are handed to the engine at a time."""
 
 _COLUMNS = ", ".join(f"`{name}`" for name in LANDING_COLUMNS)
 
@@ -157,14 +154,17 @@ class Committer:
                             others.append(batch)
                         continue
                     pieces += row.pieces
-            if pieces and not handle.insert(self._head, "RowBinary", _joined(pieces)):
+            if pieces and not handle.insert(self._head, "RowBinary", pieces):
                 raise SqlError.refused(1001, "STD_EXCEPTION", "no row was written")
         for batch in others:
             batch.accepted -= 1
             batch.reject("the place of something else in a recording; what was recorded stays")
 
     def _there(self, handle: Handle, claims: list[Claim]) -> dict[Claim, Claim]:
-        """Those that the store holds whole: what was recorded is never replaced by what comes later."""
+        """Those that the store holds whole: what was recorded is never replaced by what comes later.
+
+        Whole is what all views have written: an insert that failed, or was killed, may have reached some of them.
+        """
         found: dict[Claim, Claim] = {}
         for table in sorted({claim.table for claim in claims}):
             wanted = [claim for claim in claims if claim.table == table]
@@ -176,7 +176,12 @@ class Committer:
         runs = ", ".join(sorted({f"'{claim.run_id}'" for claim in wanted}))
         spans = ", ".join(sorted({f"'{claim.span_id}'" for claim in wanted}))
         span = "substring(run_id, 34)" if table == "runs" else "span_id"
-        whole = "NOT cut" if table == "readings" else "finished AND NOT cut"
+        whole = "NOT cut"
+        if table != "readings":  # which are no spans for others
+            traces = ", ".join(sorted({f"'{claim.run_id[:32]}'" for claim in wanted}))
+            written = f"trace_id IN ({traces}) AND span_id IN ({spans}) AND form = 2"
+            landed = f"SELECT trace_id, span_id FROM `{self._database}`.spans WHERE {written}"  # noqa: S608 (hex digits)
+            whole += f" AND finished AND (substring(run_id, 1, 32), span) IN ({landed})"
         parted = literal(PARTED.decode())
         sql = (
             f"SELECT run_id, {span} AS span, "  # noqa: S608 (hex digits)
@@ -185,17 +190,3 @@ class Committer:
         )
         kept = (Claim(table, *line.split("\t")) for line in handle.query(sql, "TSV").decode().splitlines())
         return {claim: claim for claim in kept}
-
-
-def _joined(pieces: list[bytes]) -> Iterator[bytes]:
-    """The pieces, small ones together: each that is handed over costs a call, and each that is joined a copy."""
-    small: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        small.append(piece)
-        size += len(piece)
-        if size >= _TOGETHER:
-            yield b"".join(small) if len(small) > 1 else piece
-            small, size = [], 0
-    if small:
-        yield b"".join(small)

@@ -114,8 +114,11 @@ class Insert:
     """An INSERT whose rows come with it."""
 
     head: str
+    """Up to the columns."""
     form: str
     body: bytes
+    settings: str = ""
+    """``SETTINGS …``; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class Gate:
         """Look through the beginning of an INSERT. Raises SqlError."""
         words = _words(head)
         _check(words, self._refused)
-        if any(word.bare and word.text in ("INFILE", "FUNCTION", "SELECT") for word in words):
+        if any(word.bare and word.text in ("INFILE", "FUNCTION", "SELECT", ";") for word in words):
             raise SqlError.refused(497, "ACCESS_DENIED", "Rows come with the statement, and go into a table")
 
 
@@ -182,7 +185,7 @@ def split_insert(text: bytes) -> Insert | None:
     if text[begin : begin + 6].upper() != b"INSERT":
         return None
     head = text[begin : begin + HEAD_BYTES].decode("utf-8", "surrogateescape")
-    depth, previous, at_format = 0, "", 0
+    depth, previous, at_format, at_settings = 0, "", 0, 0
     for match in _TOKEN.finditer(head):
         word = match[0].upper()
         if match.lastgroup == "other":
@@ -190,12 +193,15 @@ def split_insert(text: bytes) -> Insert | None:
             continue
         if match.lastgroup != "word" or depth:
             continue
-        if previous == "FORMAT":
-            return Insert(_clean(head[:at_format]), match[0], _after(text, begin, head, match.end()))
-        if word == "VALUES":
-            return Insert(_clean(head[: match.start()]), "Values", _after(text, begin, head, match.end()))
+        if previous == "FORMAT" or word == "VALUES":
+            form, end = ("Values", match.start()) if word == "VALUES" else (match[0], at_format)
+            columns = at_settings or end
+            settings = _clean(head[columns:end])
+            return Insert(_clean(head[:columns]), form, _after(text, begin, head, match.end()), settings)
         if word in ("SELECT", "WITH", "INFILE", "FROM", "WATCH"):
             return None
+        if word == "SETTINGS":
+            at_settings = match.start()
         previous, at_format = word, match.start()
     return None
 

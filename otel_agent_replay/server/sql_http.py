@@ -79,7 +79,7 @@ class SqlHandler(Handler):
         begun = _beginning(query, pieces)
         insert = split_insert(begun)
         if insert is not None:
-            written = self.server.runner.insert(insert.head, insert.form, chain((insert.body,), pieces), asked)
+            written = self.server.runner.insert(insert, chain((insert.body,), pieces), asked)
             self._send(Result("", iter(())), written)
             return
         sql = _statement(begun, pieces)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from otel_agent_replay.server.engine import Embedded, Handle
+    from otel_agent_replay.server.gate import Insert
 
 DEFAULT_DATABASE = "default"
 """The current database of whoever names none."""
@@ -89,14 +90,14 @@ class Runner:
                 handle.query(statement.sql, "TabSeparated", asked.parameters)
                 yield Result("", iter(()))
 
-    def insert(self, head: str, form: str, body: Iterable[bytes], asked: Asked) -> int:
+    def insert(self, insert: Insert, body: Iterable[bytes], asked: Asked) -> int:
         """Insert rows; gives how many were written, into views too. Raises SqlError."""
         if not asked.writer:
             raise read_only()
-        self._gate.check_head(head)
+        self._gate.check_head(f"{insert.head} {insert.settings}")
         with self._place(), self._engine.handle() as handle:
             self._prepare(handle, asked)
-            return handle.insert(head, form, body)
+            return handle.insert(insert.head, insert.form, body, insert.settings)
 
     def _prepare(self, handle: Handle, asked: Asked) -> None:
         with self._lock:

@@ -111,6 +111,7 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
         replays: list the runs that are replays too.
     """
     parts = _EVERY
+    ids: list[str] | None = None
     lost = _beginning_lost(engine)
     if limit is not None and limit <= literals.MOST:
         ids = _newest(engine, limit, lost, replays=replays)
@@ -122,8 +123,28 @@ def tallies(engine: Engine, *, limit: int | None = None, replays: bool = False) 
         parts |= {"lost": "hurt.lost", "damages": _DAMAGES}
     if lost:
         parts["beginning_lost"] = _BEGINNING_LOST % {"lost": lost, "which": parts["which"]}
+    cut = _contents_cut(engine, ids)
     for row in islice(engine.rows(_TALLIES % parts, {"replays": replays}), limit):
-        yield _tally(row)
+        tally = _tally(row)
+        tally.flaws += cut.get(tally.run_id, 0)
+        yield tally
+
+
+def _contents_cut(engine: Engine, ids: list[str] | None) -> dict[str, int]:
+    """How many pieces of content some hop has cut, by the runs that lack such; of all runs, or of these.
+
+    An index says at once that there are none; a query of its own, since the answer is empty but for a mishap.
+    """
+    some = f" AND run_id IN {literals.run_ids(ids)}" if ids is not None else ""
+    found: dict[str, int] = {}
+    hurt = (str(row[0]) for row in engine.rows("SELECT DISTINCT run_id FROM contents WHERE whole = 0" + some))
+    for batch in literals.batches(list(hurt)):
+        sql = (
+            "SELECT run_id, count() FROM (SELECT run_id FROM contents WHERE run_id IN "
+            f"{literals.run_ids(batch)} GROUP BY run_id, digest HAVING max(whole) = 0) GROUP BY run_id"
+        )
+        found |= {str(run_id): int(pieces) for run_id, pieces in engine.rows(sql)}
+    return found
 
 
 def _beginning_lost(engine: Engine) -> str:

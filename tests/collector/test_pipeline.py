@@ -108,6 +108,37 @@ def test_a_run_that_went_through_two_collectors_is_replayed_from_the_store(colle
     assert (replayed.code, replayed.out) == (0, out), replayed.err
 
 
+def test_a_view_that_fails_for_a_while_loses_nothing_and_counts_nothing_twice(collectors, served, model_bench) -> None:
+    gateway = collectors("gateway", **writer(served)).start()
+    model_bench.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{gateway.grpc}"
+    token = Path(served.said["token_file"]).read_text().strip()
+    client = clickhouse_connect.get_client(dsn=served.said["sql"], username="default", password=token, database="otel")
+    try:
+        client.command("ALTER TABLE crossings ADD CONSTRAINT broken CHECK kind != 'model'")
+        out = model_bench.record(PROGRAM, 8)
+        shipped(model_bench)
+        end = time.monotonic() + LIMIT
+        while "VIOLATED_CONSTRAINT" not in gateway.log:
+            assert time.monotonic() < end, gateway.log[-2000:]
+            time.sleep(0.1)
+        client.command("ALTER TABLE crossings DROP CONSTRAINT broken")
+        other = elsewhere(model_bench, served)
+        run = arrived(other, calls=9)
+        sql = """
+            SELECT (SELECT count() FROM crossings FINAL WHERE kind = 'model'),
+                   (SELECT sum(output_tokens) FROM crossings FINAL),
+                   (SELECT count() FROM spans FINAL WHERE attributes['agent_replay.kind'] = 'model' AND form = 2),
+                   (SELECT sum(toUInt64OrZero(attributes['gen_ai.usage.output_tokens'])) FROM spans FINAL)
+        """
+        ((calls, cost, spans, other_cost),) = client.query(sql).result_rows
+    finally:
+        client.close()
+    assert (calls, spans) == (9, 9)
+    assert cost == other_cost == run["output_tokens"]
+    replayed = other.replay(sys.executable, "program.py", 8, run=run["trace_id"])
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
 class Backend:
     """Another backend: an OTLP receiver that keeps what it gets."""
 

@@ -173,7 +173,7 @@ def test_contents_come_back_as_they_were(pieces: dict[str, bytes]) -> None:
 def test_contents_are_bounded_in_bytes_and_in_number() -> None:
     run = run_record()
     many = {f"{number:032x}": b"x" * 10 for number in range(200)}
-    assert [len(frame.attributes) - 2 for frame in frames.contents_frames(run, many, 1)] == [64, 64, 64, 8]
+    assert [len(frame.attributes) - 3 for frame in frames.contents_frames(run, many, 1)] == [64, 64, 64, 8]
     large = {f"{number:032x}": "é".encode() * 300_000 for number in range(4)}
     made = frames.contents_frames(run, large, 1)
     assert len(made) == 4

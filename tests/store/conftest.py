@@ -17,6 +17,7 @@ from otel_agent_replay.store.load import load_spool
 from otel_agent_replay.store.spool import Spool
 
 SCRIPT = Path(__file__).with_name("recorder_process.py")
+SERVER = Path(__file__).with_name("clickhouse_server.py")
 
 
 def _module():
@@ -83,3 +84,13 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, empty_store: Path) -> Home:
     return Home(tmp_path / "home", empty_store)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """DSN of a server that holds nothing."""
+    process = subprocess.Popen([sys.executable, SERVER, tmp_path / "server"], stdout=subprocess.PIPE, text=True)
+    with process.stdout:
+        yield f"clickhouse://127.0.0.1:{process.stdout.readline().strip()}/traces"
+        process.kill()
+        process.wait()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,17 +14,8 @@ from otel_agent_replay.store import find, listing, schema, select
 from otel_agent_replay.store.clickhouse import Engine
 from otel_agent_replay.store.rows import LANDING, LANDING_COLUMNS, landing_row
 
-SCRIPT = Path(__file__).with_name("clickhouse_server.py")
-
-
-@pytest.fixture
-def server(tmp_path):
-    """DSN of a server that holds nothing."""
-    process = subprocess.Popen([sys.executable, SCRIPT, tmp_path / "server"], stdout=subprocess.PIPE, text=True)
-    with process.stdout:
-        yield f"clickhouse://127.0.0.1:{process.stdout.readline().strip()}/traces"
-        process.kill()
-        process.wait()
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def ship(dsn: str, path: Path) -> list[Frame]:

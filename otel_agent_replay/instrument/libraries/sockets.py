@@ -244,6 +244,9 @@ def _diverged(lane: Lane | None, found: Opener, what: str) -> BaseException:
         f"uncaptured boundary: {what}, in {found.where or 'code that cannot be told'}",
         remedy="Nothing was sent. Put the call behind `boundary(...)` and record again, or take it out.",
     )
+    pin = None if lane is None else getattr(lane.session, "pin", None)
+    if pin is not None and pin(divergence, found.where):
+        return ConnectionRefusedError(errno.ECONNREFUSED, "nothing leaves a replay")
     keep: Callable[[Divergence], BaseException] | None
     keep = None if lane is None else getattr(lane.session, "diverge", None)
     return DivergenceError(divergence) if keep is None else keep(divergence)
