@@ -3,7 +3,8 @@
     python benchmarks/replay_speed.py [--quick]
 
 One program of 200 sequential chat calls (2 KB prompts), and one of a single call, are recorded once by each and
-then replayed in turns, with the model gone. The best of all rounds counts. Prints a table, and rewrites the README's.
+then replayed in turns, with the model gone; a replay of ours is recorded too, unless it says otherwise. The best of
+all rounds counts. Prints a table, and rewrites the README's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from _common import BIN, PYTHON, circumstances, environment, publish, table
 AGENT = Path(__file__).parent / "_agent.py"
 MANY, ONE = 200, 1
 OURS, VCR, BARE = "otel-agent-replay", "vcrpy", "no replay (mock model)"
-CONTENDERS = (BARE, OURS, VCR)
+UNRECORDED = "otel-agent-replay --no-record"
+CONTENDERS = (BARE, OURS, UNRECORDED, VCR)
 Figures = dict[str, float]
 
 
@@ -58,8 +60,9 @@ class Bench:
         """Seconds of CPU and wall clock: of the whole command, and of the agent function in it."""
         self.times.unlink(missing_ok=True)
         command = [str(PYTHON), str(AGENT), str(calls)]
-        if name == OURS:
-            command = [str(BIN / "agent-replay"), "replay", "--quiet", self.runs[calls]]
+        if name in (OURS, UNRECORDED):
+            options = ["--quiet", "--no-record" if name == UNRECORDED else "--record"]
+            command = [str(BIN / "agent-replay"), "replay", *options, self.runs[calls]]
         variables = self.environment(name, calls)
         if name != BARE:
             variables["OFFLINE"] = "1"

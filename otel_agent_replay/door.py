@@ -283,9 +283,14 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
 def _recorded(crossing: Crossing) -> Iterator[object]:
     """Give the recorded items; past the point where the recorded reader left is a divergence."""
     for outcome in crossing.recorded_items():
+        crossing.item(outcome)
         if isinstance(outcome, Ended):
             return
-        yield sessions.settle(outcome)
+        try:
+            yield sessions.settle(outcome)
+        except GeneratorExit as left:
+            crossing.item(Raised(left))
+            raise
     raise crossing.past_end()
 
 

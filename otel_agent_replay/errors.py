@@ -5,6 +5,7 @@
     ├── RecordingError                the recording cannot be used                     exit 128
     │   ├── UnknownRun                no run has this id
     │   ├── AmbiguousRun              several runs have it
+    │   ├── ReplayOfReplay            it is a replay, which its origin is replayed for
     │   └── UnreadableRecording       what is stored is not a recording we can read
     ├── StoreError                    the store cannot be opened or written            exit 128
     │   ├── StoreMissing              no engine installed and no server named
@@ -70,6 +71,15 @@ class AmbiguousRun(RecordingError):
     def __init__(self, wanted: str, candidates: Sequence[str]) -> None:
         listed = ", ".join(candidates[:10]) + (", …" if len(candidates) > 10 else "")
         super().__init__(f"{wanted!r} names {len(candidates)} runs ({listed}); give one of these run ids whole.")
+
+
+class ReplayOfReplay(RecordingError):
+    """The run is a replay: it holds what its program asked and was given, and not all that another replay needs."""
+
+    def __init__(self, run_id: str, origin: str) -> None:
+        super().__init__(
+            f"Run {run_id} is a replay itself; replay the run that it is one of: agent-replay replay {origin}"
+        )
 
 
 class UnreadableRecording(RecordingError):

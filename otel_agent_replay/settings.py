@@ -25,6 +25,10 @@ OTEL_AGENT_REPLAY_DSN = "OTEL_AGENT_REPLAY_DSN"
 OTEL_AGENT_REPLAY_MODE = "OTEL_AGENT_REPLAY_MODE"
 """``record`` (the default under `opentelemetry-instrument`) or ``off``."""
 
+OTEL_AGENT_REPLAY_RECORD_REPLAYS = "OTEL_AGENT_REPLAY_RECORD_REPLAYS"
+"""Whether a replay is recorded too, as a run of its own that names its origin: ``auto`` (default: `agent-replay
+replay` is, `replay()` in a program is not, and none is with ``OTEL_AGENT_REPLAY_MODE=off``), ``on`` or ``off``."""
+
 OTEL_AGENT_REPLAY_ENVIRONMENT = "OTEL_AGENT_REPLAY_ENVIRONMENT"
 """Names, separated by commas, of environment variables whose values are recorded and answered in a replay.
 Default: none. Credentials are always recorded by name only."""
@@ -82,6 +86,8 @@ tokens on all. Default: made once, in the home, mode 0600."""
 
 MODES = ("record", "off")
 SHIPS = ("auto", "off")
+AUTO = "auto"
+RECORD_REPLAYS = (AUTO, "on", "off")
 ORDERS = ("auto", "strict", "observed")
 SWITCH = ("on", "off")
 
@@ -117,6 +123,7 @@ class Settings:
     keep_succeeded_ns: int | None
     """Nanoseconds; None for ever."""
     keep_failed_ns: int | None
+    record_replays: str = AUTO
     mask: Masking = field(default_factory=lambda: Masking())
 
     @property
@@ -141,6 +148,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         spool_limit=_bytes(environ, OTEL_AGENT_REPLAY_SPOOL_LIMIT, "10G"),
         keep_succeeded_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_SUCCEEDED, "7d"),
         keep_failed_ns=_period(environ, OTEL_AGENT_REPLAY_KEEP_FAILED, "90d"),
+        record_replays=_choice(environ, OTEL_AGENT_REPLAY_RECORD_REPLAYS, RECORD_REPLAYS),
         mask=Masking(
             defaults=_choice(environ, OTEL_AGENT_REPLAY_MASK_DEFAULTS, SWITCH) == "on",
             keys=_listed(environ, OTEL_AGENT_REPLAY_MASK_KEYS),

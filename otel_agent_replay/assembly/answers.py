@@ -5,9 +5,11 @@ from __future__ import annotations
 from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.assembly.ending import run_outcome
+from otel_agent_replay.assembly.replays import ReplayRecorder, finish
 from otel_agent_replay.boundary.lanes import current
 from otel_agent_replay.boundary.order import ReplayGate
-from otel_agent_replay.errors import UnknownRun
+from otel_agent_replay.errors import ReplayOfReplay, UnknownRun
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.replay.answer import ReplaySession
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.recording.values import Json, Outcome, Recording
     from otel_agent_replay.replay.elsewhere import Elsewhere
+    from otel_agent_replay.replay.transcript import Transcript
 
 
 def _nothing() -> None:
@@ -45,8 +48,11 @@ class Answers:
     ) -> None:
         if run_id not in recordings:
             raise UnknownRun(run_id, "the recording that was handed over")
+        if origin := recordings[run_id].run.entry.get("origin"):
+            raise ReplayOfReplay(run_id, str(origin))
         self._recordings = recordings
         self._stop = stop
+        self._recorder: ReplayRecorder | None = None
         self._pins = pins
         self._elsewhere: Elsewhere | None = None
         self.main = self._session(recordings[run_id])
@@ -72,6 +78,11 @@ class Answers:
         for session in self.sessions:
             session.elsewhere = elsewhere
 
+    def record(self, recorder: ReplayRecorder) -> Transcript:
+        """Record this replay, and each of the runs that it begins as one within it, from now on."""
+        self._recorder = recorder
+        return recorder.begin(self.main)
+
     def prelude(self) -> ReplaySession | None:
         """A session for the process that the run was begun in: it answers what importing the program reads."""
         place = self.main.recording.run.entry.get("within")
@@ -90,6 +101,8 @@ class Answers:
         if recording is None:
             return None
         begun = self._session(recording)
+        if self._recorder is not None:
+            self._recorder.begin(begun, within=session.transcript)
         self.sessions.append(begun)
         return Answering(begun)
 
@@ -120,3 +133,5 @@ class Answering:
 
     def end(self, outcome: Outcome) -> None:
         self._session.order.finish()
+        if self._session.transcript is not None:
+            finish(self._session.transcript, run_outcome(self._session.declared, outcome))

@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from otel_agent_replay.assembly import patches, stopping
+from otel_agent_replay import settings
+from otel_agent_replay.assembly import patches, replays, stopping
 from otel_agent_replay.assembly.answers import Answers
 from otel_agent_replay.assembly.disturbance import disturb
 from otel_agent_replay.assembly.ending import Ending
@@ -24,6 +26,7 @@ from otel_agent_replay.replay.report import report
 
 if TYPE_CHECKING:
     from otel_agent_replay.recording.values import Json
+    from otel_agent_replay.replay.report import Report
 
 
 def start() -> None:
@@ -40,6 +43,8 @@ def start() -> None:
     child = Child(handover, answers)
     session = answers.main
     answers.tell(child.elsewhere)
+    if handover.home:
+        child.record(Path(handover.home))
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
     patches.install(session.note, named=session.named_environment())
@@ -79,6 +84,17 @@ class Child:
         self._handover = handover
         self.answers = answers
         self.elsewhere = Elsewhere(Path(handover.report).with_suffix(".children"))
+        self._recorder: replays.ReplayRecorder | None = None
+        self._trouble = ""
+
+    def record(self, home: Path) -> None:
+        """Record this replay. Before anything is patched, as where a live run is recorded."""
+        made = replays.recorder(replace(settings.read(), home=home))
+        if isinstance(made, str):
+            self._trouble = made
+            return
+        self._recorder = made
+        self.answers.record(made)
 
     def _ended(self, outcome: dict[str, Json]) -> None:
         session = self.answers.main
@@ -88,6 +104,7 @@ class Child:
         self.elsewhere.collect(self.answers.sessions)
         expected = [expectation.parse(text) for text in self._handover.expected]
         result = report(self.answers.sessions, outcome, expected)
+        self._finish(outcome, result)
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         written = Path(self._handover.report)
@@ -95,6 +112,15 @@ class Child:
         values: dict[str, object] = {"report": result.as_json(), "lines": result.lines()}
         draft.write_text(json.dumps(values), "utf-8")
         draft.replace(written)
+
+    def _finish(self, outcome: dict[str, Json], result: Report) -> None:
+        """End what the replay is recorded as; the report says what it is called, or why it is not there."""
+        if self._trouble:
+            result.warnings.append(self._trouble)
+        transcript = self.answers.main.transcript
+        if self._recorder is not None and transcript is not None:
+            self._recorder.end(transcript, outcome, result, process=True)
+            self._recorder.close()
 
 
 def _stop(child: Child) -> NoReturn:

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_agent_replay.boundary import callers, real
 from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.values import Raised, Returned
 from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from otel_agent_replay.recording.values import Json
+    from otel_agent_replay.recording.values import Json, Outcome
 
 KEPT_STDOUT = 64 * 1024
 """So many characters of standard output are kept, to show where two ends differ; all of it is digested."""
@@ -176,6 +178,16 @@ class _Quitter:
     def __call__(self, code: object = None) -> NoReturn:
         self._ending.exiting(code)
         self._wrapped(code)
+
+
+def run_outcome(declared: dict[str, Json], outcome: Outcome) -> dict[str, Json]:
+    """How a run that is no process ended: `declared`, and `exception` or `returned`."""
+    ended: dict[str, Json] = {"declared": dict(declared)} if declared else {}
+    if isinstance(outcome, Raised):
+        ended["exception"] = describe(outcome.error)
+    elif isinstance(outcome, Returned) and outcome.value is not None:
+        ended["returned"] = codec.encode(outcome.value, strict=False)
+    return ended
 
 
 def status_of(code: object) -> int:

@@ -24,6 +24,8 @@ class Handover:
     """Path that the child writes its report to."""
     expected: tuple[str, ...] = ()
     stop_at: str = ""
+    home: str = ""
+    """Directory of the local state that the replay is recorded in; empty where it is not recorded."""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
     pins: bool = False

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_agent_replay
-from otel_agent_replay.assembly import stopping
+from otel_agent_replay.assembly import replays, stopping
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
-from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, Untrusted, UsageError
+from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
@@ -101,11 +101,13 @@ def replay(
     expected: Sequence[str] = (),
     stop_at: str = "",
     trust: bool = False,
+    record: bool | None = None,
     probe: Probe | None = None,
 ) -> Replayed:
     """Find a run, run its command (or `command`) against its recording, and judge how that ended.
 
-    With a `probe` its output goes nowhere, and it is run as that says.
+    `record` says whether the replay is recorded too; None for what the settings say. With a `probe` it is not, its
+    output goes nowhere, and it is run as that says.
 
     Raises:
         RecordingError, StoreError: the run cannot be had.
@@ -121,13 +123,17 @@ def replay(
         run_id = find.find_run(settings, wanted)
         find.export_spool(settings, run_id, folder / "recording.spool")
         run = _run_of(folder / "recording.spool", run_id)
+        if origin := run.entry.get("origin"):
+            raise ReplayOfReplay(run_id, str(origin))
         plan = plan_of(run, command, trusted=trust or is_own(settings.home, run))
+        recorded = probe is None and replays.wanted(record, settings, command=True)
         handover = Handover(
             recording=str(folder / "recording.spool"),
             run_id=run_id,
             report=str(folder / "report.json"),
             expected=tuple(expected),
             stop_at=stop_at,
+            home=str(settings.home) if recorded else "",
             taken=str(folder / "taken"),
             pins=probe is not None,
             disturbance=probe.disturbance if probe is not None else "",
@@ -194,6 +200,7 @@ def _unjudged(run: RunRecord, status: int, why: str) -> Replayed:
         "reasons": [why],
         "divergences": [],
         "outcome": {"exit_status": status},
+        "recorded_as": None,
     }
     return Replayed(EXIT_CANNOT_JUDGE, report, [f"{run.run_id}: {why}"])
 

@@ -14,7 +14,7 @@ from otel_agent_replay.boundary.lanes import LANE, OUTSIDE
 from otel_agent_replay.errors import UsageError
 from otel_agent_replay.recording.mask_rules import Rules, parse_path
 from otel_agent_replay.recording.masking import Masker
-from otel_agent_replay.telemetry import maskkey, pipeline
+from otel_agent_replay.telemetry import maskkey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +28,16 @@ def masker(settings: Settings) -> tuple[Masker | None, list[str]]:
 
     Also masks what other instrumentations send through this process's SDK. Raises UsageError, naming the setting.
     """
+    from otel_agent_replay.telemetry import pipeline  # noqa: PLC0415 (needs the SDK, which a replay does not load)
+
+    found, troubles = made(settings)
+    if found is not None:
+        pipeline.install(found.another())
+    return found, troubles
+
+
+def made(settings: Settings) -> tuple[Masker | None, list[str]]:
+    """The same for what this process writes alone."""
     wanted = rules(settings.mask)
     if not wanted.active:
         return None, []
@@ -35,9 +45,7 @@ def masker(settings: Settings) -> tuple[Masker | None, list[str]]:
         key, trouble = maskkey.given(settings.mask.secret, names.OTEL_AGENT_REPLAY_MASK_SECRET), ""
     else:
         key, trouble = maskkey.of_home(settings.home)
-    made = Masker(wanted, key)
-    pipeline.install(made.another())
-    return made, [trouble] if trouble else []
+    return Masker(wanted, key), [trouble] if trouble else []
 
 
 def rules(wanted: Masking) -> Rules:

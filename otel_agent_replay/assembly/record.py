@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.assembly import patches
-from otel_agent_replay.assembly.ending import Ending, describe
+from otel_agent_replay.assembly.ending import Ending, run_outcome
 from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
 from otel_agent_replay.errors import UsageError
-from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, Returned, RunRecord
+from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, RunRecord
 from otel_agent_replay.replay.record import RecordSession
 
 if TYPE_CHECKING:
@@ -141,13 +140,7 @@ class Recorded:
         self._session.declare(values)
 
     def end(self, outcome: Outcome) -> None:
-        ended: dict[str, Json] = {}
-        if self._session.declared:
-            ended["declared"] = dict(self._session.declared)
-        if isinstance(outcome, Raised):
-            ended["exception"] = describe(outcome.error)
-        elif isinstance(outcome, Returned) and outcome.value is not None:
-            ended["returned"] = codec.encode(outcome.value, strict=False)
+        ended = run_outcome(self._session.declared, outcome)
         self._session.end(End.RAISED if isinstance(outcome, Raised) else End.RETURNED, ended)
 
 

@@ -11,11 +11,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_agent_replay import settings
-from otel_agent_replay.assembly import patches
+from otel_agent_replay.assembly import patches, replays
 from otel_agent_replay.assembly.answers import Answers
+from otel_agent_replay.assembly.ending import run_outcome
 from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording.values import Raised, Returned
 from otel_agent_replay.replay.report import Report, report, unconsumed
 from otel_agent_replay.store import find
 
@@ -34,9 +36,11 @@ class Replayed:
         report: what came of it; None until the block has ended.
     """
 
-    def __init__(self, wanted: str, *, partial: bool = False) -> None:
+    def __init__(self, wanted: str, *, partial: bool = False, record: bool | None = None) -> None:
         self._wanted = wanted
         self._partial = partial
+        self._record = record
+        self._recorder: replays.ReplayRecorder | None = None
         self._answers: Answers | None = None
         self._token: Any = None
         self.report: Report | None = None
@@ -97,6 +101,11 @@ class Replayed:
 
     def _begin(self, loaded: find.Loaded) -> None:
         self._answers = Answers(loaded.recordings, loaded.run_id)
+        found = settings.read()
+        if replays.wanted(self._record, found, command=False):
+            self._recorder = replays.shared(found)
+        if self._recorder is not None:
+            self._answers.record(self._recorder)
         self._unpatch = patches.install(self._answers.main.note)
         runs.install(_Here())
         self._token = LANE.set(self._answers.main.root)
@@ -111,6 +120,9 @@ class Replayed:
         if session.declared:
             outcome = {**outcome, "declared": dict(session.declared)}
         self.report = report([session], outcome, [], partial=self._partial)
+        if self._recorder is not None and session.transcript is not None:
+            ended = run_outcome(session.declared, Returned(None) if error is None else Raised(error))
+            self._recorder.end(session.transcript, ended, self.report)
         if error is not None:
             return
         if session.divergences:
@@ -127,16 +139,18 @@ class _Here:
         return None
 
 
-def replay(run_id: str, *, partial: bool = False) -> Replayed:
+def replay(run_id: str, *, partial: bool = False, record: bool | None = None) -> Replayed:
     """Answer the calls of a block from a recording: `with` or `async with`, many at once, each in its context.
 
     Args:
         run_id: a run id, a trace id, a unique beginning of one, or ``latest``.
         partial: the block is a part of the program: recorded calls that it does not make are no divergence.
+        record: record this replay too, as a run of its own; by default as OTEL_AGENT_REPLAY_RECORD_REPLAYS says, and
+            not at all where that says nothing. Its id is `report.recorded_as`.
 
     Raises:
         RecordingError: the run is unknown or unreadable.
         DivergenceError: in the block, where a call has no recorded answer; at its end, where one was swallowed
             or a recorded call was never made.
     """
-    return Replayed(run_id, partial=partial)
+    return Replayed(run_id, partial=partial, record=record)

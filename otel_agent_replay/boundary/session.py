@@ -63,7 +63,7 @@ class Exchange(Protocol):
         """Recording: the response has begun."""
 
     def chunk(self, data: bytes) -> None:
-        """Recording: the transport gave this much of the body, content coding undone."""
+        """This much of the body came: recording, from the transport, content coding undone; replaying, as served."""
 
     def end(self, how: End, error: BaseException | None = None) -> None:
         """The body is finished, left or broken, or no response came. Later calls change nothing.
@@ -117,7 +117,7 @@ class Crossing(Protocol):
         """The program sees `outcome` now. A stream of a wire crossing may still be open."""
 
     def item(self, outcome: Outcome) -> None:
-        """Recording: a generator behind this crossing gave an item, ended or raised."""
+        """A generator behind this crossing gave an item, ended, raised, or was left."""
 
     def stream_items(self) -> None:
         """What this crossing returns is a generator: `close` does not end it, the last `item` does."""

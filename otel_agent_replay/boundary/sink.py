@@ -49,3 +49,25 @@ class Sink(Protocol):
 
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call."""
+
+
+class ReplaySink(Protocol):
+    """Writes what a replay is recorded as. No method raises."""
+
+    lost: int
+    """Frames that could not be written."""
+
+    def run_started(self, run: RunRecord) -> Callable[[], Callable[[], None]] | None:
+        """As of `Sink`."""
+
+    def run_ended(self, run: RunRecord) -> None:
+        """As of `Sink`."""
+
+    def begun(self, crossing: CrossingRecord, parent: CrossingRecord | None) -> None:
+        """A crossing of a replay is made: sets its span ids."""
+
+    def replayed(self, crossing: CrossingRecord) -> None:
+        """It has ended: writes it whole, for the first and the last time."""
+
+    def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
+        """As of `Sink`."""

@@ -35,6 +35,11 @@ from otel_agent_replay.errors import UsageError
     "--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N."
 )
 @click.option("--trust", is_flag=True, help="Run the recorded command though this user did not record it.")
+@click.option(
+    "--record/--no-record",
+    default=None,
+    help="Record this replay as a run of its own, or do not. Default: OTEL_AGENT_REPLAY_RECORD_REPLAYS, else it is.",
+)
 @click.option("--quiet", is_flag=True, help="Report on standard error only what departs.")
 def command(
     run: str,
@@ -43,6 +48,7 @@ def command(
     expected: tuple[str, ...],
     stop_at: str,
     trust: bool,  # noqa: FBT001 (click gives it by name)
+    record: bool | None,  # noqa: FBT001 (click gives it by name)
     quiet: bool,  # noqa: FBT001 (click gives it by name)
 ) -> None:
     """Run RUN again from its recording: the recorded command in its directory, or COMMAND after `--`.
@@ -54,7 +60,9 @@ def command(
         raise UsageError(
             f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file."
         )
-    result = launch.replay(settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust)
+    result = launch.replay(
+        settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust, record=record
+    )
     if report is not None:
         Path(report).write_text(json.dumps(result.report, indent=2, allow_nan=False) + "\n", "utf-8")
     if result.lines and not (quiet and result.exit_code == 0):

@@ -48,14 +48,14 @@ def command(as_json: bool, limit: int | None, with_replays: bool) -> None:  # no
         if as_json:
             text = buffered_list(as_row(summary) for summary in found)
         else:
-            rows = _rows(list(found))
-            more = runs.count() - len(rows) if wanted is not None else 0
+            rows = _rows(list(found), replays=with_replays)
+            more = runs.count(replays=with_replays) - len(rows) if wanted is not None else 0
             where = runs.where
     # The store is free for others by now, however slowly what is printed is read.
     if as_json:
         emit_buffered(text)
     elif rows:
-        _table(rows, more)
+        _table(rows, more, replays=with_replays)
     else:
         click.echo(f"No runs in {where}.")
 
@@ -84,8 +84,9 @@ def as_row(summary: RunSummary) -> dict[str, object]:
     }
 
 
-def _table(rows: list[tuple[str, ...]], more: int) -> None:
-    facts, numbers = ["started", "run", "name", "entry", "status", "complete"], ["took", "calls", "model", "in", "out"]
+def _table(rows: list[tuple[str, ...]], more: int, *, replays: bool) -> None:
+    facts = ["started", "run", "name", *(["replay of"] if replays else []), "entry", "status", "complete"]
+    numbers = ["took", "calls", "model", "in", "out"]
     if on_terminal():
         facts.remove("complete")
     emit_table((*facts, *numbers), rows, right=numbers, folded=("name", "entry"))
@@ -93,7 +94,7 @@ def _table(rows: list[tuple[str, ...]], more: int) -> None:
         click.echo(f"… and {more:,} older runs; --limit 0 shows all.", err=True)
 
 
-def _rows(summaries: list[RunSummary]) -> list[tuple[str, ...]]:
+def _rows(summaries: list[RunSummary], *, replays: bool) -> list[tuple[str, ...]]:
     """Cells. On a terminal, which may be narrow, a run is named by the beginning of its id where that is enough."""
     brief = on_terminal()
     ids = Counter(summary.run_id[:SHORT_ID] for summary in summaries)
@@ -102,6 +103,7 @@ def _rows(summaries: list[RunSummary]) -> list[tuple[str, ...]]:
             local(each.started_ns, brief=brief),
             each.run_id[:SHORT_ID] if brief and ids[each.run_id[:SHORT_ID]] == 1 else each.run_id,
             each.name or "?",
+            *(((each.replay_of or "")[: SHORT_ID if brief else None],) if replays else ()),
             each.entry or "?",
             *_state(each, brief=brief),
             duration(each.duration_s) if each.duration_s is not None else "",

@@ -14,6 +14,7 @@ from otel_agent_replay.analysis import excerpt
 from otel_agent_replay.analysis.summary import RunSummary, summarise, tally_of
 from otel_agent_replay.cli import _output as output
 from otel_agent_replay.cli.runs import as_row
+from otel_agent_replay.recording import names
 from otel_agent_replay.recording.contents import MissingContent
 from otel_agent_replay.recording.values import NoteKind
 from otel_agent_replay.store import find
@@ -56,6 +57,9 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
     yield "name", f"{run.name}  ({summary.entry or 'its beginning is lost'}, {status}, {_completeness(recording)})"
     took = f", took {output.duration(summary.duration_s)}" if summary.duration_s is not None else ""
     yield "started", f"{output.local(run.started_ns)}{took}"
+    if summary.replay_of:
+        yield "replay of", summary.replay_of
+        yield from _replayed(outcome.get("replay"))
     argv = run.entry.get("argv")
     if isinstance(argv, list):
         yield "command", shlex.join(map(str, argv))
@@ -82,6 +86,16 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
     if within := summary.within:
         yield "within", within
     yield from _end(outcome)
+
+
+def _replayed(result: Json) -> Iterator[tuple[str, str]]:
+    """What came of a replay."""
+    if not isinstance(result, dict):
+        return
+    reasons = result.get("reasons")
+    why = f" ({'; '.join(map(str, reasons))})" if isinstance(reasons, list) and reasons else ""
+    answered = f"{result.get('answered')} of {result.get('crossings')} calls answered"
+    yield "verdict", f"{result.get('verdict')}{why}; {answered}, exit code {result.get('exit_code')}"
 
 
 def _masked(kinds: Json) -> str:
@@ -132,6 +146,7 @@ def _lane(recording: Recording, lane: str, *, full: bool) -> None:
     click.echo(f"\n{output.printable(lane) or '(no lane)'}  {_counted(crossings, readings)}")
     if not crossings:
         return
+    replay = bool(recording.run.entry.get("origin"))
     if full:
         for crossing in crossings:
             _whole(crossing)
@@ -143,13 +158,14 @@ def _lane(recording: Recording, lane: str, *, full: bool) -> None:
             crossing.position.key,
             _took(crossing),
             str(crossing.end),
+            *((str(crossing.attributes.get(names.ANSWERED, "")),) if replay else ()),
             excerpt.statuses(crossing),
             output.shortened(excerpt.asked(crossing), SHORT),
             output.shortened(excerpt.answered(crossing), SHORT),
         )
         for crossing in crossings
     ]
-    columns = ("#", "order", "key", "took", "end", "http", "asked", "answered")
+    columns = ("#", "order", "key", "took", "end", *(("how",) if replay else ()), "http", "asked", "answered")
     output.emit_table(columns, rows, right=("#", "order", "took"), folded=("key", "http", "asked", "answered"))
 
 
@@ -169,7 +185,8 @@ def _number(count: int, what: str) -> str:
 
 
 def _whole(crossing: CrossingRecord) -> None:
-    facts = [str(crossing.end), _took(crossing), excerpt.statuses(crossing)]
+    how = str(crossing.attributes.get(names.ANSWERED, ""))
+    facts = [str(crossing.end), how, _took(crossing), excerpt.statuses(crossing)]
     click.echo(f"\n  {output.printable(str(crossing.position))}  {', '.join(filter(None, facts))}")
     if not crossing.attempts:
         _block("asked", excerpt.plain(crossing.input))
@@ -260,6 +277,8 @@ def _crossing_row(crossing: CrossingRecord) -> dict[str, object]:
         "started_at": output.iso(crossing.started_ns),
         "duration_s": (crossing.ended_ns - crossing.started_ns) / 1e9 if crossing.ended_ns else None,
         "end": str(crossing.end),
+        "answered": crossing.attributes.get(names.ANSWERED),
+        "answered_by": crossing.attributes.get(names.ANSWERED_BY),
         "seq": crossing.seq,
         "wire": crossing.wire,
         "input": crossing.input,

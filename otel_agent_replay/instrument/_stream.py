@@ -252,8 +252,10 @@ class Played:
     def take(self) -> bytes | None:
         """The next chunk; None at the end. Raises what the recorded reader was given, or a divergence."""
         if self._next < len(self._chunks):
+            chunk = self._chunks[self._next]
             self._next += 1
-            return self._chunks[self._next - 1]
+            self._exchange.chunk(chunk)
+            return chunk
         if self._cut_short():
             raise self._crossing.past_end()
         error = None if self._answer.left else self._answer.error

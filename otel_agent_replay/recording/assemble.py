@@ -260,7 +260,7 @@ def _base(frame: Frame) -> CrossingRecord | None:
         ended_ns=frame.ended_ns,
         seq=seq if type(seq) is int else None,
         attributes={
-            name: value for name, value in attributes.items() if not name.startswith(_OURS) or name == names.SERVING
+            name: value for name, value in attributes.items() if not name.startswith(_OURS) or name in names.KEPT
         },
         name=frame.name,
     )

@@ -34,7 +34,7 @@ _PAYLOAD, _DIGEST = TEXT_TAGS[names.PAYLOAD], HEX_TAGS[names.PAYLOAD_DIGEST]
 _OURS = frozenset(
     name
     for name in vars(names).values()
-    if isinstance(name, str) and name.startswith("agent_replay.") and name != names.SERVING
+    if isinstance(name, str) and name.startswith("agent_replay.") and name not in names.KEPT
 )
 _MOST = 1024
 

@@ -66,5 +66,7 @@ KNOWN = (
     "http.response.status_code",
     "url.full",
     names.SERVING,
+    names.ANSWERED,
+    names.ANSWERED_BY,
 )
 """Names that stand in a frame as their place in this list. It only ever grows at its end: old files count on it."""

@@ -32,6 +32,22 @@ class FrameKind(StrEnum):
     """Pieces of content by digest, before any frame that refers to them."""
 
 
+class Answered(StrEnum):
+    """How a call of a replay was answered. The classes of a divergence are those of `DivergenceClass`."""
+
+    RECORDED = "recorded"
+    """From the recording, at its place."""
+    MOVED = "moved"
+    """From the recording, by a crossing of another lane of the same name."""
+    LIVE = "live"
+    """By the world: the boundary was freed."""
+    DIVERGED = "diverged"
+    EXHAUSTED = "exhausted"
+    INCOMPLETE = "incomplete"
+    NOT_ASKED = "not-asked"
+    """The call ended before it asked for anything."""
+
+
 FRAME = "agent_replay.frame"
 SCHEMA = "agent_replay.schema"
 RUN_SPAN = "agent_replay.run"
@@ -57,6 +73,12 @@ MASKED = "agent_replay.masked"
 """On RUN: how many different values were masked in what was written of the run; absent where none."""
 SERVING = "agent_replay.serving"
 """On CROSSING: who answers a model call and how it samples, as a hash of 16 hex digits; on RUN, a hash of the set."""
+ANSWERED = "agent_replay.answered"
+"""On CROSSING of a replay: how the call was answered, one of `Answered`; absent in a live run."""
+ANSWERED_BY = "agent_replay.answered.by"
+"""On CROSSING of a replay: span id (16 hex digits) of the crossing of its origin that answered it, where one did."""
+KEPT = frozenset((SERVING, ANSWERED, ANSWERED_BY))
+"""Names of ours that a crossing has among its semantic attributes; all others are fields of it."""
 PAYLOAD = "agent_replay.payload"
 PAYLOAD_LENGTH = "agent_replay.payload.length"
 PAYLOAD_DIGEST = "agent_replay.payload.digest"

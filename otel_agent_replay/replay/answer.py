@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from otel_agent_replay.boundary.callers import AGENT, caller, frames, kind_of
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
-from otel_agent_replay.boundary.session import Answer, was_cancelled
+from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec, exact
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Note, Raised, Returned
 from otel_agent_replay.recording.variables import Bindings
+from otel_agent_replay.replay.exchange import ReplayedExchange
 from otel_agent_replay.replay.lanes import LaneMap
 from otel_agent_replay.replay.matching import Matcher
 from otel_agent_replay.replay.readings import Readings
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
-    from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireHead, WireRequest
+    from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireRequest
     from otel_agent_replay.replay.elsewhere import Elsewhere
+    from otel_agent_replay.replay.transcript import TranscribedCrossing, Transcript
 
 T = TypeVar("T")
 
@@ -98,6 +100,8 @@ class ReplaySession:
         """Told of each crossing that is about to be made."""
         self.elsewhere: Elsewhere | None = None
         """Told of what is answered in forked children."""
+        self.transcript: Transcript | None = None
+        """What this replay is recorded as."""
         self._stop = stop
         self._lock = threading.RLock()  # a finaliser may come back here
         self._events = {(event.lane, event.key, event.ordinal): event.seq for event in recording.order}
@@ -113,6 +117,8 @@ class ReplaySession:
             self.watch(crossing.position)
         if not call.wire:
             asked = codec.encode(call.input, strict=False)
+            if crossing.kept is not None:
+                crossing.kept.record.input = asked
             crossing.match(
                 lambda record: canonical.same_value(record.input, asked, self.bound),
                 lambda record: canonical.value_similarity(record.input, asked),
@@ -148,6 +154,13 @@ class ReplaySession:
     def note(self, note: Note) -> None:
         if note not in self.notes:
             self.notes.append(note)
+            if self.transcript is not None:
+                self.transcript.note(note)
+
+    def keep(self, transcript: Transcript) -> None:
+        """Record this replay from now on."""
+        self.transcript = transcript
+        self.readings.told = transcript.derived
 
     def diverge(self, divergence: Divergence) -> DivergenceError:
         """Keep a divergence, for ever, and give what is to be raised."""
@@ -240,6 +253,10 @@ class ReplayedCrossing:
         self.lane = Lane(session, lane, "call", call.key, self._ordinal)
         if call.wire:
             self.lane.beneath = self
+        kept = session.transcript
+        self.kept: TranscribedCrossing | None = (
+            None if kept is None else kept.open(lane, self.lane, self.position, call)
+        )
 
     def match(
         self,
@@ -258,7 +275,7 @@ class ReplayedCrossing:
                 own = session.matcher.own(self._caller, path, key)
                 place = None if own is None else next((place for place, _ in own.waiting()), None)
                 if own is None or place is None or not session.pins:
-                    raise session.diverge(self._new(nearest, differences, spent=place is None))
+                    raise self._depart(self._new(nearest, differences, spent=place is None))
                 record = own.take(place)
                 pinned = self._new(record, differences, spent=False)
                 session.pinned.append(Pinned(pinned, _program_line(), *texts(record)))
@@ -269,6 +286,8 @@ class ReplayedCrossing:
                 session.moved.append((self.position, moved_from))
                 if session.matcher.has_become(self._caller, moved_from):
                     session.lanes.settle(self._caller, moved_from)
+            if self.kept is not None:
+                self.kept.answered(record, moved=moved_from is not None)
             self._accept(record)
 
     def attempt(self, request: WireRequest) -> ReplayedExchange:
@@ -276,6 +295,7 @@ class ReplayedCrossing:
         number = self._attempts
         self._attempts += 1
         bound = self._session.bound
+        kept = None if self.kept is None else self.kept.asked(request)
         if self.record is None:
             self.match(
                 lambda record: (
@@ -291,8 +311,8 @@ class ReplayedCrossing:
         assert record is not None  # match() found it or raised
         if number >= len(record.attempts):
             if self._was_left(record):  # while it paused before this attempt, which takes no time now
-                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED))
-            raise self._session.diverge(
+                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED), kept)
+            raise self._depart(
                 self._departure(
                     DivergenceClass.EXHAUSTED,
                     f"attempt {number + 1} of a call that made {len(record.attempts)} when it was recorded",
@@ -306,9 +326,9 @@ class ReplayedCrossing:
                 canonical.differences(recorded.request, request, bound=bound),
             )
             if not self._session.pins:
-                raise self._session.diverge(departure)
+                raise self._depart(departure)
             self._session.pinned.append(Pinned(departure, _program_line(), _body(recorded.request), _body(request)))
-        return ReplayedExchange(self, recorded)
+        return ReplayedExchange(self, recorded, kept)
 
     def describe(self, attributes: Mapping[str, Attribute]) -> None:
         """A replay learns nothing from a recorded response."""
@@ -328,10 +348,18 @@ class ReplayedCrossing:
         """The program sees `outcome` now. A wire call that sent nothing stands for one that sent nothing."""
         if self._call.wire and self.record is None and not self._attempts:
             path = self._session.lanes.resolve(self._caller)
-            self._session.matcher.find(self._caller, path, self._call.key, lambda record: not record.attempts)
+            record, moved = self._session.matcher.find(
+                self._caller, path, self._call.key, lambda record: not record.attempts
+            )
+            if self.kept is not None and record is not None:
+                self.kept.answered(record, moved=moved is not None)
+        if self.kept is not None:
+            self.kept.closed(outcome)
 
     def item(self, outcome: Outcome) -> None:
-        """A replay gives items; it takes none."""
+        """The program is given an item, an error or the end, or has left the generator."""
+        if self.kept is not None:
+            self.kept.item(outcome)
 
     def stream_items(self) -> None:
         """What this crossing returns is a generator: its items are `recorded_items`."""
@@ -341,6 +369,8 @@ class ReplayedCrossing:
         record = self.record
         if record is None:
             return []
+        if self.kept is not None:
+            self.kept.gives_items()
         items: list[Outcome] = [Returned(self._decode(item)) for item in record.items]
         if record.end is End.RAISED:
             items.append(Raised(self._error(record.outcome)))
@@ -351,7 +381,7 @@ class ReplayedCrossing:
     def past_end(self) -> BaseException:
         record = self.record
         unfinished = record is not None and record.end is End.UNFINISHED
-        return self._session.diverge(
+        return self._depart(
             self._departure(
                 DivergenceClass.INCOMPLETE if unfinished else DivergenceClass.DIVERGED,
                 "the recording process died while this stream was open"
@@ -381,9 +411,16 @@ class ReplayedCrossing:
 
     def unanswered(self) -> DivergenceError:
         """The recording process died before this call had an outcome."""
-        return self._session.diverge(
+        return self._depart(
             self._departure(DivergenceClass.INCOMPLETE, "the recording process died before this call had an outcome")
         )
+
+    def _depart(self, divergence: Divergence) -> DivergenceError:
+        """Keep a divergence of this call, and give what is to be raised."""
+        error = self._session.diverge(divergence)
+        if self.kept is not None:
+            self.kept.departed(divergence.kind, error)
+        return error
 
     def _accept(self, record: CrossingRecord) -> None:
         self.record = record
@@ -446,33 +483,3 @@ class ReplayedCrossing:
     def _departure(self, kind: DivergenceClass, summary: str, differences: tuple[Difference, ...] = ()) -> Divergence:
         nearest = None if self.record is None else self.record.position
         return Divergence(kind, self.position, nearest, summary, differences, RERUN)
-
-
-class ReplayedExchange:
-    """One HTTP attempt, being answered."""
-
-    def __init__(self, crossing: ReplayedCrossing, attempt: Attempt) -> None:
-        self._crossing = crossing
-        self._attempt = attempt
-        parked = crossing.exchange_turn(attempt)
-        if parked is None and attempt.head is None and attempt.error is None:
-            raise crossing.unanswered()
-        self.answer: Answer | None = Answer(
-            head=attempt.head,
-            chunks=attempt.chunks,
-            error=crossing.error_of(attempt),
-            left=attempt.end in (End.ABANDONED, End.UNFINISHED),
-            parked=parked,
-        )
-
-    def head(self, head: WireHead) -> None:
-        """Nothing is recorded in a replay."""
-
-    def chunk(self, data: bytes) -> None:
-        """Nothing is recorded in a replay."""
-
-    def end(self, how: End, error: BaseException | None = None) -> None:
-        """Nothing is recorded in a replay."""
-
-    def chunk_turn(self, index: int) -> Turn | None:
-        return self._crossing.chunk_turn(self._attempt, index)

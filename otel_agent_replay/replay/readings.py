@@ -52,6 +52,8 @@ class Readings:
         self._asked: dict[tuple[str, str, str], int] = {}
         self._new: dict[tuple[str, str, str], int] = {}
         self._clock = virtual.VirtualClock(recording.run.started_ns)
+        self.told: Callable[[str, str, str, int, object], None] | None = None
+        """Told of each reading that the recording does not know: lane, source, site, how-manyth of it, value."""
 
     def read(self, lane: Lane, path: str | None, source: str, frame: FrameType, real: Callable[[], T]) -> T:
         """The value for this reading.
@@ -78,7 +80,10 @@ class Readings:
         key = (lane.path, source, site.id)
         number = self._new.get(key, 0)
         self._new[key] = number + 1
-        return self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
+        derived = self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
+        if self.told is not None:
+            self.told(lane.path, source, site.id, number, derived)
+        return derived
 
     def _lane_of(self, path: str | None, source: str, site: str) -> str:
         """The lane that recorded this site. A module's own code runs once, whichever lane imports it: any is right."""

@@ -46,6 +46,8 @@ class Report:
     crossings: int = 0
     outcome: dict[str, Json] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    recorded_as: str | None = None
+    """Id of the run that this replay is recorded as; None where it is not."""
     pinned: list[Json] = field(default_factory=list)
     """Divergences that were answered by their place all the same, where that was asked for."""
 
@@ -70,6 +72,7 @@ class Report:
             "notes": self.notes,
             "outcome": self.outcome,
             "warnings": list(self.warnings),
+            "recorded_as": self.recorded_as,
             **({"pinned": self.pinned} if self.pinned else {}),
         }
 
@@ -93,6 +96,8 @@ class Report:
         lines.append(
             f"{self.run_id}: {verdict}{reasons}; {self.answered} of {self.crossings} calls answered, none live"
         )
+        if self.recorded_as is not None:
+            lines.append(f"recorded as {self.recorded_as}")
         return lines
 
 

@@ -55,10 +55,10 @@ class Runs:
             tally.live = tally.live or tally.run_id in self.live
             yield tally
 
-    def count(self) -> int:
-        """How many runs there are, replays left out."""
-        stored = select.count(self.engine) if self.engine is not None else 0
-        return stored + sum(not tally.origin for tally in self.local.values())
+    def count(self, *, replays: bool = False) -> int:
+        """How many runs there are, replays left out unless asked for."""
+        stored = select.count(self.engine, replays=replays) if self.engine is not None else 0
+        return stored + sum(replays or not tally.origin for tally in self.local.values())
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Retention: which runs are kept, and removing the others whole.
 
 It is decided by run, never by span. A run is kept as long as its own time lasts (failed runs longer than succeeded
-ones, and what never ended counts as failed), while it is held or still recorded, and while a kept run needs it: the
-run that a kept one began in answers its prelude, the origin of a kept replay is what it is compared with, and what
-began in a held run is replayed with it. Content is stored with its run, so it goes when the run goes.
+ones; what never ended counts as failed, and a replay as succeeded, since it can be made again), while it is held or
+still recorded, and while a kept run needs it: the run that a kept one began in answers its prelude, the origin of a
+kept replay is what it is compared with, and what began in a held run is replayed with it. Content is stored with its
+run, so it goes when the run goes.
 
 What goes is written down in `expired` first. So a removal that was cut off is finished by the next, and what arrives
 of a removed run later (a late retry, a spool file that is read again) goes too.
@@ -34,11 +35,12 @@ EMBEDDED_TABLES = ("damages",)
 """The same, of an embedded store alone."""
 
 _ENDED = """
-SELECT run_id, failed OR ending = 'raised', toUnixTimestamp64Nano(started) + toInt64(duration_ns), within, origin
+SELECT run_id, (failed OR ending = 'raised') AND origin = '',
+       toUnixTimestamp64Nano(started) + toInt64(duration_ns), within, origin
 FROM runs FINAL WHERE finished
 """
 _NEVER_ENDED = """
-SELECT run_id, true, max(toUnixTimestamp64Nano(at)), max(within), max(origin)
+SELECT run_id, max(origin) = '', max(toUnixTimestamp64Nano(at)), max(within), max(origin)
 FROM
 (
     SELECT run_id, started AS at, within, origin FROM runs

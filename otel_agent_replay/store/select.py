@@ -182,9 +182,10 @@ def latest(engine: Engine) -> tuple[int, str] | None:
     return next(((int(row[0]), str(row[1])) for row in engine.rows(sql)), None)
 
 
-def count(engine: Engine) -> int:
-    """How many runs there are, replays left out."""
-    return next(int(row[0]) for row in engine.rows("SELECT uniqExact(sipHash64(run_id)) FROM runs WHERE origin = ''"))
+def count(engine: Engine, *, replays: bool = False) -> int:
+    """How many runs there are, replays left out unless asked for."""
+    sql = "SELECT uniqExact(sipHash64(run_id)) FROM runs WHERE origin = '' OR {replays:Bool}"
+    return next(int(row[0]) for row in engine.rows(sql, {"replays": replays}))
 
 
 def runs_of_files(engine: Engine, files: list[str]) -> set[str]:

@@ -68,6 +68,7 @@ class SpoolRecorder:
 
     Args:
         writer: appends to the spool.
+        shown: whether what is recorded has live spans, for others to see. A replay has none: nothing of it happened.
         masker: masks all that is written and shown; nothing is masked without one. What a run was begun with
             (`entry` and `world`) is to be masked already, as it is signed.
 
@@ -77,12 +78,13 @@ class SpoolRecorder:
 
     rank = 1
 
-    def __init__(self, writer: SpoolWriter, masker: Masker | None = None) -> None:
+    def __init__(self, writer: SpoolWriter, masker: Masker | None = None, *, shown: bool = True) -> None:
         self.lost = 0
         self._writer = writer
         self._masker = masker
         self._contents = ContentWriter()
         self._tracer = live.LiveTracer()
+        self._shown = shown
         self._run: RunRecord | None = None
         self._root: Span | None = None
         self._open: dict[int, _Open] = {}
@@ -103,7 +105,7 @@ class SpoolRecorder:
         """The run began; its ids are set. Gives what makes its span current."""
         self._run = run
         try:
-            self._root = self._tracer.start_run(run)
+            self._root = self._tracer.start_run(run) if self._shown else None
             self._locked(lambda: self._append(encode(run_frame(run, FrameKind.RUN_START)), {}, vital=True))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing the start of a run", error, self._note)
@@ -187,6 +189,23 @@ class SpoolRecorder:
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing how a crossing ended", error, self._note)
         self._end_span(kept.span, crossing.ended_ns, error_type)
+
+    def begun(self, crossing: CrossingRecord, parent: CrossingRecord | None) -> None:
+        """A crossing of a replay is made: sets its ids. Nothing is written yet, and it has no live span."""
+        crossing.span_id = entropy.span_id()
+        crossing.parent_span_id = parent.span_id if parent is not None else self._required_run().span_id
+
+    def replayed(self, crossing: CrossingRecord) -> None:
+        """A crossing of a replay has ended: writes all of it."""
+        try:
+            if self._masker is not None:
+                crossing.name = self._masker.text(crossing.name)
+                crossing.attributes = self._masker.attributes(crossing.attributes) or crossing.attributes
+            if crossing.end is End.RAISED:
+                crossing.attributes.setdefault("error.type", _error_type(crossing.outcome))
+            self._locked(lambda: self._crossing(crossing, _Open(self._masker), whole=True))
+        except Exception as error:  # noqa: BLE001 (recording never hurts the replay)
+            fault("writing a crossing of a replay", error, self._note)
 
     def packed(self, readings: list[ReadingRecord], order: list[OrderEvent], notes: list[Note]) -> None:
         """Readings, order events and notes since the last call; written with the next frame of any kind."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from otel_agent_replay.telemetry.shipping.custody import Custody
 
 SUFFIX = ".spool"
+REPLAY_SUFFIX = ".replay.spool"
+"""Of the files of replays, which are never shipped."""
 
 PATIENCE = 5.0
 """Seconds to wait for another thread's write. A thread that the interpreter froze while it exits never ends."""
@@ -48,6 +50,7 @@ class SpoolWriter:
         fault: told once, in one sentence, when something keeps frames from being written.
         limit: bytes that the directory may hold; 0 for any number.
         custody: told of each file and each write, so that they are shipped.
+        suffix: how the names of files end.
 
     Attributes:
         lost: how many writes were lost.
@@ -57,13 +60,20 @@ class SpoolWriter:
     rank = 2
 
     def __init__(
-        self, directory: Path, fault: Callable[[str], None], *, limit: int = 0, custody: Custody | None = None
+        self,
+        directory: Path,
+        fault: Callable[[str], None],
+        *,
+        limit: int = 0,
+        custody: Custody | None = None,
+        suffix: str = SUFFIX,
     ) -> None:
         self.directory = directory
         self.lost = 0
         self.why = ""
         self._room = Room(directory, limit)
         self._custody = custody
+        self._suffix = suffix
         self._size = 0
         self._fault = fault
         self._path: Path | None = None
@@ -210,7 +220,7 @@ class SpoolWriter:
         if self._unusable:
             raise _UnusableError
         self._leave()
-        name = f"{real.time_ns():019d}-{self._pid}-{entropy.span_id() & 0xFFFFFFFF:08x}{SUFFIX}"
+        name = f"{real.time_ns():019d}-{self._pid}-{entropy.span_id() & 0xFFFFFFFF:08x}{self._suffix}"
         draft, path = self.directory / f".{name}.new", self.directory / name
         try:
             _make(self.directory)

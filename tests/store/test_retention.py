@@ -80,6 +80,7 @@ def test_what_goes_and_what_stays(home):
         "replay": record(home, "replay.py", 1, origin=origin),
         "killed": record(home, "killed.py", 30, finish=False),
     }
+    goes["replay that failed"] = record(home, "failed_replay.py", 8, exit_status=1, origin=stays["young"])
     stays["inner of a held one"] = record(home, "inner_held.py", 90, within={"run": stays["held"]})
     goes["inner of a kept one"] = record(home, "inner_old.py", 9, within={"run": stays["failed"]})
     home.load()
@@ -91,8 +92,8 @@ def test_what_goes_and_what_stays(home):
     planned = expire(home, POLICY, dry_run=True)
     assert set(planned.plan.doomed) == set(goes.values())
     assert (planned.plan.failed, planned.plan.held, planned.plan.needed) == (1, 2, 3)
-    assert planned.plan.bytes > 3 * 800
-    assert len(planned.files) == 3
+    assert planned.plan.bytes > 4 * 800
+    assert len(planned.files) == 4
     assert {path.name for path in home.files()} == files
     with home.engine() as engine:
         every = {*goes.values(), *stays.values()}

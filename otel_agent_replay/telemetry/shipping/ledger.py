@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.held import is_held
+from otel_agent_replay.telemetry.spool import REPLAY_SUFFIX, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,7 +38,6 @@ ORIGIN = ".origin"
 PROGRESS = ".progress"
 FAILING = ".failing"
 SHIPPED = "shipped.jsonl"
-SUFFIX = ".spool"
 
 FORGOTTEN_AFTER = 600.0
 """Seconds after which what lies beside a file that is not there is taken for a leftover."""
@@ -121,10 +121,10 @@ class Ledger:
             return False
 
     def files(self) -> list[Path]:
-        """The spool files there are, the oldest first."""
+        """The spool files that are to be shipped, the oldest first: those of replays stay."""
         with suppress(OSError):
             names = [entry.name for entry in os.scandir(self.spool)]
-            return [self.spool / name for name in sorted(names) if name.endswith(SUFFIX) and name[0] != "."]
+            return [self.spool / name for name in sorted(names) if _is_live(name)]
         return []
 
     def shipped(self, but: Collection[str] = ()) -> Counts:
@@ -340,6 +340,11 @@ def make_private(directory: Path) -> None:
     """Make a directory for this user only, where it is not there. Raises OSError."""
     if not directory.is_dir():
         directory.mkdir(0o700, parents=True, exist_ok=True)
+
+
+def _is_live(name: str) -> bool:
+    """Whether that is a spool file of live runs."""
+    return name.endswith(SUFFIX) and name[0] != "." and not name.endswith(REPLAY_SUFFIX)
 
 
 def _origin(path: Path) -> Origin | None:
