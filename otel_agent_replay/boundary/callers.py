@@ -88,6 +88,8 @@ _DISPATCH = frozenset(
 )
 DEBUGGERS = frozenset(_DEBUGGER_NAMES.split())
 """Packages of debuggers that are no part of Python."""
+TELEMETRY = frozenset(_OUTSIDE_NAMES["telemetry and crash reporters"].split())
+"""Packages that tell others what the program does."""
 _BASE = frozenset(_BASE_NAMES.split())
 _SEEN_THROUGH = frozenset(_SEEN_THROUGH_FILES.split())
 _OUTSIDE = DEBUGGERS.union(*(names.split() for names in _OUTSIDE_NAMES.values()))

@@ -13,6 +13,9 @@ that this module reads and makes.
     random:getrandbits:K                                                int of K bits; bytes where K is over 63
     random:os.urandom:N                                                 N bytes
     random:seed                                                         32 bytes
+    random:state                                                        625 words and, where it has one, a double
+    random:numpy:NAME                                                   a number, bytes, or JSON: a state or an array
+    random:getnode                                                      int of 48 bits
     random:tempfile                                                     8 characters of a file's name
     random:uuid4 (and uuid1, uuid6, uuid7, uuid8)                       the UUID as text
     process:getpid                                                      int
@@ -23,6 +26,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
@@ -50,6 +54,9 @@ NAME_LENGTH: Final = 8
 
 LOCALTIME_FIELDS: Final = 11
 """Of a recorded `time.struct_time`: its nine, the offset from UTC in seconds, the name of the zone."""
+
+_STATE: Final = Struct("<625I")
+_KEPT: Final = Struct("<d")
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (local times are compared without their zone)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -199,6 +206,12 @@ def draw(name: str, generator: random.Random) -> object:
         return generator.randbytes(int(size))
     if kind == "seed":
         return generator.randbytes(SEED_BYTES)
+    if kind == "state":
+        return state_bytes(generator.getstate())
+    if kind == "numpy":
+        return f'{{"seed":"{generator.getrandbits(128):032x}"}}'
+    if kind == "getnode":
+        return generator.getrandbits(48) | 1 << 40
     if kind == "tempfile":
         return "".join(generator.choices(NAME_CHARACTERS, k=NAME_LENGTH))
     if kind.startswith("uuid") and kind[4:].isdecimal():
@@ -206,6 +219,18 @@ def draw(name: str, generator: random.Random) -> object:
         number = generator.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62) | version << 76 | 0x2 << 62
         return str(UUID(int=number))
     return None
+
+
+def state_bytes(state: Any) -> bytes:
+    """The recorded form of what `random.Random.getstate` gives."""
+    _, words, kept = state
+    return _STATE.pack(*words) + (b"" if kept is None else _KEPT.pack(kept))
+
+
+def state_of(data: bytes) -> tuple[int, tuple[int, ...], float | None]:
+    """The state of this recorded form. Raises struct.error where it is none."""
+    kept = data[_STATE.size :]
+    return random.Random.VERSION, _STATE.unpack_from(data), _KEPT.unpack(kept)[0] if kept else None
 
 
 def _ns(span: timedelta) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
 from otel_agent_replay.boundary.lanes import Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
@@ -67,6 +70,8 @@ class RecordSession:
         self._servings: set[str] = set()
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
         self._counts: dict[tuple[str, str, str], int] = {}
+        self._seeded: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._draws: list[Draws] = []
         self._waiting = 0
         self._events: list[OrderEvent] = []
         self._notes: list[Note] = []
@@ -91,6 +96,18 @@ class RecordSession:
         value = real()
         self._keep(lane.path, source, site_of(frame).id, value)
         return value
+
+    def seeded(self, lane: Lane, frame: FrameType) -> Draws:
+        """Count the draws that the seed of a generator stands for."""
+        site = site_of(frame).id
+        with self._lock:
+            if len(self._draws) >= MOST_COUNTED or self._ended:
+                return Draws(lane)
+            number = self._seeded[lane.path, site]
+            self._seeded[lane.path, site] += 1
+            draws = Draws(lane, tell=partial(self._keep, lane.path, f"{DRAWN}{number}", site))
+            self._draws.append(draws)
+        return draws
 
     def environment(self, name: str, value: str | None) -> str | None:
         """Note by name that a credential was looked for; its value is never kept."""
@@ -121,6 +138,8 @@ class RecordSession:
         self.order.finish()
         for crossing in list(self._open.values()):
             crossing.abandon()
+        for draws in self._draws:
+            draws.settle()
         self.pack()
         if self._servings:
             text = ",".join(sorted(self._servings))
