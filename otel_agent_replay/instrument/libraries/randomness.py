@@ -13,7 +13,7 @@ import wrapt
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import caller
-from otel_agent_replay.instrument import _generators, _temporary
+from otel_agent_replay.instrument import _generators, _numpy_random, _temporary
 from otel_agent_replay.instrument._ambient import Installation, Patches, entropy_reading, like, unbindable
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _put(patches: Patches) -> None:
     _generators.put(patches)
     _put_entropy(patches)
     _temporary.put(patches)
+    _numpy_random.put(patches, _installation)
     patches.put(uuid, "uuid4", _uuid4(uuid.uuid4))
     for name in UUIDS:
         if hasattr(uuid, name):
