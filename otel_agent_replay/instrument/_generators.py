@@ -54,6 +54,7 @@ def put(patches: Patches) -> None:
     ):
         like(replacement, getattr(Random, name), "random")
         patches.put(Random, name, replacement)
+    patches.put(SystemRandom, "gauss", _gauss)  # what it draws of are readings, and of a frame of ours they are none
     if type(_shared) is Random:
         for name in ("random", "getrandbits", "gauss", "getstate"):
             patches.put(random, name, getattr(_shared, name))

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 URANDOM: Final = "random:os.urandom:"
 """Followed by the number of bytes, so that entropy of another size is another reading."""
 UUID4: Final = "random:uuid4"
+GETNODE: Final = "random:getnode"
 
-RUST_UUIDS: Final = ("uuid_utils", "uuid_utils.compat")
+RUST_UUIDS: Final = ("uuid_utils", "uuid_utils.compat", "fastuuid")
 """Modules that make UUIDs of entropy and time that Rust code asks for; they are patched once they are imported."""
 
 UUIDS: Final = ("uuid1", "uuid6", "uuid7", "uuid8")
@@ -47,9 +48,10 @@ def _put(patches: Patches) -> None:
     for name in UUIDS:
         if hasattr(uuid, name):
             patches.put(uuid, name, _uuid(getattr(uuid, name)))
-    for name in RUST_UUIDS:
+    patches.put(uuid, "getnode", _getnode(uuid.getnode))
+    for name in _LATER:
         if name in sys.modules:
-            _put_rust(patches, sys.modules[name])
+            _LATER[name](patches, sys.modules[name])
         elif name not in _awaited:
             _awaited.add(name)
             wrapt.register_post_import_hook(_imported, name)
@@ -87,6 +89,17 @@ def _put_entropy(patches: Patches) -> None:
         patches.put(os, "getrandom", unbindable(getrandom, get, "os"))
 
 
+def _sized(original: Callable[[int], bytes]) -> Callable[..., bytes]:
+    def draw(_: object, size: int, /) -> bytes:
+        found = entropy_reading()
+        if found is None or type(size) is not int or size < 0:
+            return original(size)
+        lane, frame = found
+        return lane.session.read(lane, f"{URANDOM}{size}", frame, partial(original, size))
+
+    return draw
+
+
 # -- uuid --------------------------------------------------------------------------------------------------
 
 
@@ -106,14 +119,27 @@ def _uuid4(original: Callable[[], uuid.UUID]) -> Callable[[], uuid.UUID]:
     return uuid4
 
 
-_awaited: set[str] = set()
-"""Modules of Rust's UUIDs that are patched when they are imported, if somebody wants that then."""
+def _getnode(original: Callable[[], int]) -> Callable[[], int]:
+    def getnode() -> int:
+        # Of the machine's address; of the shared generator where it has none.
+        found = entropy_reading()
+        if found is None:
+            return original()
+        lane, frame = found
+        node: int = lane.session.read(lane, GETNODE, frame, partial(_aside, original))
+        return node
+
+    like(getnode, original, "uuid")
+    return getnode
 
 
-def _imported(module: ModuleType) -> None:
-    _awaited.discard(module.__name__)
-    if (patches := _installation.patches) is not None:
-        _put_rust(patches, module)
+def _aside(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Make something of what is no reading by itself."""
+    token = lanes.LANE.set(lanes.OUTSIDE)
+    try:
+        return make(*args, **kwargs)
+    finally:
+        lanes.LANE.reset(token)
 
 
 def _put_rust(patches: Patches, module: ModuleType) -> None:
@@ -135,11 +161,7 @@ def _uuid(original: Callable[..., Any], kind: Callable[[str], Any] = uuid.UUID) 
         made: list[Any] = []
 
         def fresh() -> str:
-            token = lanes.LANE.set(lanes.OUTSIDE)  # what it is made of is no reading
-            try:
-                made.append(original(*args, **kwargs))
-            finally:
-                lanes.LANE.reset(token)
+            made.append(_aside(original, *args, **kwargs))
             return str(made[0])
 
         text = lane.session.read(lane, source, frame, fresh)
@@ -147,3 +169,24 @@ def _uuid(original: Callable[..., Any], kind: Callable[[str], Any] = uuid.UUID) 
 
     like(make, original, "uuid")
     return make
+
+
+# -- what is imported later --------------------------------------------------------------------------------
+
+
+def _put_ssl(patches: Patches, module: Any) -> None:
+    # What OpenSSL draws for TLS does not come by here.
+    patches.put(module, "RAND_bytes", unbindable(_sized(module.RAND_bytes), module.RAND_bytes, "ssl"))
+
+
+_LATER: Final[dict[str, Callable[[Patches, Any], None]]] = {**dict.fromkeys(RUST_UUIDS, _put_rust), "ssl": _put_ssl}
+"""Modules that are patched once they are imported, and how."""
+
+_awaited: set[str] = set()
+"""Those that were not imported yet, when somebody wanted patches."""
+
+
+def _imported(module: ModuleType) -> None:
+    _awaited.discard(module.__name__)
+    if (patches := _installation.patches) is not None:
+        _LATER[module.__name__](patches, module)
