@@ -52,6 +52,8 @@ _UUIDS = [name for name in ("uuid1", "uuid6", "uuid7", "uuid8") if hasattr(uuid,
 
 _RUST_UUIDS = ("uuid1", "uuid4", "uuid6", "uuid7")
 
+_FAST_UUIDS = ("uuid1", "uuid4", "uuid7")
+
 _LEGACY = {
     "bytes": "9",
     "choice": "10**9",
