@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHIFT = 40 * 86_400 + 5 * 3_600 + 7 * 60 + 11
 """Seconds that the wall clock of such a process is ahead: no field of a broken-down time stays what it was."""
