@@ -136,12 +136,18 @@ def clock_reader(frame: FrameType) -> FrameType | None:
 
 def entropy_reader(frame: FrameType) -> FrameType | None:
     """The frame whose reading of entropy this is: the nearest outside of the standard library."""
-    for outer in frames(frame):
-        kind = kind_of(outer)
+    outer: FrameType | None = frame
+    for _ in range(FARTHEST):
+        if outer is None:
+            break
+        kind = KINDS.get(id(outer.f_code))
+        if kind is None:
+            kind = kind_of(outer)
         if kind <= DISPATCH or kind == TRANSPORT:
             return outer
         if kind >= OUTSIDE:
-            return None
+            break
+        outer = outer.f_back
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType
 
     from otel_agent_replay.boundary.session import Crossing, Session
 
@@ -45,6 +46,7 @@ class Lane:
         "path",
         "serial",
         "session",
+        "sites",
     )
 
     def __init__(
@@ -67,6 +69,9 @@ class Lane:
         """Makes the telemetry of this lane current, and gives what undoes it; None for nothing to do."""
         self.mark: object = None
         """Free for the session."""
+        self.sites: dict[tuple[int, int], tuple[CodeType, CodeType, str, list[object]]] = {}
+        """What is read here often, by the instructions of the code that reads and of the code that called it: both
+        codes, the source, and where values wait to be written. The session forgets it as it takes them."""
         self._ordinals: defaultdict[str, Iterator[int]] = defaultdict(count)
         self._spawned: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(count)
 

@@ -8,6 +8,7 @@ program's own is kept by its seed until somebody beside the lane that seeded it 
 from __future__ import annotations
 
 import random
+import sys
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import TELEMETRY, caller
 from otel_agent_replay.boundary.draws import Draws
+from otel_agent_replay.boundary.sites import is_near
 from otel_agent_replay.boundary.virtual import MOST_BITS, SEED_BYTES, state_bytes, state_of
 from otel_agent_replay.instrument._ambient import Patches, entropy_reading, like
+from otel_agent_replay.instrument._kept import FULL, REMEMBERS, at_hand, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +67,31 @@ def _put_random(self: Random) -> float:
     draws = self.__dict__.get(KEPT)
     if draws is not None and draws.by_seed():
         return _random(self)
+    draw = _random
+    if at_hand(RANDOM):
+        value = _random(self)
+        values = at_hand(RANDOM)  # again: while it was drawn, another thread may have handed them on
+        if values:
+            values.append(value)
+            if len(values) >= FULL:
+                write()
+            if draws is not None:
+                draws.share()
+            return value
+        draw = lambda _: value  # noqa: E731
     found = entropy_reading()
     if found is None:
-        return int.from_bytes(_aside(53)) / 2**53 if self is _shared and _telemetry(caller()) else _random(self)
+        return int.from_bytes(_aside(53)) / 2**53 if self is _shared and _telemetry(caller()) else draw(self)
     if draws is not None:
         draws.share()
     lane, frame = found
-    return lane.session.read(lane, RANDOM, frame, partial(_random, self))
+    keep = getattr(lane.session, "keep", None)
+    if keep is None:
+        return lane.session.read(lane, RANDOM, frame, partial(draw, self))
+    value = draw(self)
+    near = REMEMBERS and frame is caller() and is_near(frame) and sys.gettrace() is None
+    keep(lane, RANDOM, frame, value, near=near)
+    return value
 
 
 def _put_getrandbits(self: Random, k: int, /) -> int:

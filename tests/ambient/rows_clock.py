@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from tests.ambient.table import Row
+import time
+from functools import partial
+
+from tests.ambient import table
+
+Row = partial(table.Row, before=tuple(table.FORMS))
+"""Every form holds for a name that was bound before, too."""
 
 _TIME = "import time"
 _DATETIME = "import datetime, zoneinfo"
 
-_NAMES = ("attribute", "alias")
 _NUMBERS = (
     "time",
     "time_ns",
@@ -15,12 +20,23 @@ _NUMBERS = (
     "monotonic_ns",
     "perf_counter",
     "perf_counter_ns",
+    "process_time",
+    "process_time_ns",
+    "thread_time",
+    "thread_time_ns",
 )
 _BROKEN_DOWN = ("localtime", "gmtime", "ctime", "asctime")
+_CLOCKS = ("REALTIME", "MONOTONIC", "MONOTONIC_RAW", "BOOTTIME", "PROCESS_CPUTIME_ID", "THREAD_CPUTIME_ID")
 
 ROWS = [
-    *(Row(f"time.{name}", f"time.{name}", setup=_TIME, before=_NAMES) for name in (*_NUMBERS, *_BROKEN_DOWN)),
-    Row("time.strftime", "time.strftime", "'%Y-%m-%d %H:%M:%S %z %Z'", setup=_TIME, before=_NAMES),
+    *(Row(f"time.{name}", f"time.{name}", setup=_TIME) for name in (*_NUMBERS, *_BROKEN_DOWN)),
+    Row("time.strftime", "time.strftime", "'%Y-%m-%d %H:%M:%S %z %Z'", setup=_TIME),
+    *(
+        Row(f"time.{function}({clock})", f"time.{function}", f"time.CLOCK_{clock}", setup=_TIME)
+        for function in ("clock_gettime", "clock_gettime_ns")
+        for clock in _CLOCKS
+        if hasattr(time, f"CLOCK_{clock}")
+    ),
     Row("time.sleep", "time.sleep", "0.001", setup=_TIME, varies=False),
     Row("datetime.now", "datetime.datetime.now", setup=_DATETIME),
     Row("datetime.now(UTC)", "datetime.datetime.now", "datetime.UTC", setup=_DATETIME),
@@ -37,5 +53,5 @@ ROWS = [
     Row("a subclass of date", "Day.today", setup=f"{_DATETIME}\nDay = type('Day', (datetime.date,), {{}})"),
     Row("email.utils.formatdate", "email.utils.formatdate", setup="import email.utils"),
     Row("email.utils.localtime", "email.utils.localtime", setup="import email.utils"),
-    Row("timeit.default_timer", "timeit.default_timer", setup="import timeit", before=()),
+    Row("timeit.default_timer", "timeit.default_timer", setup="import timeit"),
 ]
