@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import struct
 import time
 
@@ -49,10 +50,19 @@ def test_a_clock_in_a_loop_takes_few_bytes(read):
     assert len(exact.dumps(series.pack(values))) < 9 * len(values)
 
 
+@pytest.mark.parametrize("draw", [random.random, lambda: random.gauss(0, 1)])
+def test_draws_take_little_more_than_their_bytes(draw):
+    values = [draw() for _ in range(4096)]
+    assert len(exact.dumps(series.pack(values))) < 11 * len(values) and through(values) == values
+
+
 @pytest.mark.parametrize(
     "packed",
     [
         None,
+        {"doubles": "abc"},
+        {"doubles": "!!!!"},
+        {"doubles": "AAAA"},
         "1,2",
         {},
         {"float": "1", "int": "1"},
