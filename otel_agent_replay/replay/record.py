@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from otel_agent_replay.boundary import real
-from otel_agent_replay.boundary.lanes import Lane
+from otel_agent_replay.boundary.lanes import FARTHEST, Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
@@ -69,7 +69,7 @@ class RecordSession:
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
         self._counts: dict[tuple[str, str, str], int] = {}
         """How many readings of each have been handed on."""
-        self._places: dict[int, dict[tuple[int, int], tuple[CodeType, CodeType, str, list[object]]]] = {}
+        self._places: dict[int, dict[int, tuple[CodeType, CodeType, str, list[object]]]] = {}
         """What lanes remember of the readings that wait, by id."""
         self._waiting = 0
         self._events: list[OrderEvent] = []
@@ -103,12 +103,12 @@ class RecordSession:
         """
         key = (lane.path, source, site_of(frame).id)
         outer = frame.f_back or frame
-        place = (frame.f_lasti, outer.f_lasti)
+        place = frame.f_lasti * FARTHEST + outer.f_lasti
         with self._lock:
             reading = self._waiting_for(key)
             reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
             full = len(reading.values) >= PACK_AT
-            if near:
+            if near and outer.f_lasti < FARTHEST:
                 self._places[id(lane.sites)] = lane.sites
                 lane.sites[place] = (frame.f_code, outer.f_code, source, reading.values)  # type: ignore[assignment]
                 if self._readings.get(key) is not reading:  # a finaliser came in between, and they were handed on
