@@ -23,6 +23,9 @@ LONGEST_PATH = 400
 """A longer path, in characters, has its beginning replaced by a digest, so that lanes that spawn lanes
 for ever keep names of a bounded length."""
 
+FARTHEST = 1 << 16
+"""No instruction of code that is remembered in `Lane.sites` is farther from its beginning, in bytes."""
+
 _serials = count()
 
 
@@ -69,9 +72,10 @@ class Lane:
         """Makes the telemetry of this lane current, and gives what undoes it; None for nothing to do."""
         self.mark: object = None
         """Free for the session."""
-        self.sites: dict[tuple[int, int], tuple[CodeType, CodeType, str, list[object]]] = {}
-        """What is read here often, by the instructions of the code that reads and of the code that called it: both
-        codes, the source, and where values wait to be written. The session forgets it as it takes them."""
+        self.sites: dict[int, tuple[CodeType, CodeType, str, list[object]]] = {}
+        """What is read here often, by the instruction of the code that reads, times `FARTHEST`, and that of the code
+        that called it: both codes, the source, and where values wait to be written. The session forgets it as it
+        takes them."""
         self._ordinals: defaultdict[str, Iterator[int]] = defaultdict(count)
         self._spawned: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(count)
 

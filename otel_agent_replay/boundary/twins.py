@@ -54,26 +54,33 @@ class _Function(ctypes.Structure):
 
 
 def twin(function: F) -> F:
-    """Another object for a built-in function of a module; the same one where there can be no other."""
-    method = _method_of(function)
-    if method is None or not isinstance(function.__self__, ModuleType):  # type: ignore[attr-defined]
+    """Another object for a built-in function or bound method; the same one where there can be no other."""
+    if _method_of(function) is None:
         return function
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object], ctypes.py_object
     made: F = make(_of(function).called[0], function.__self__, function.__module__)  # type: ignore[attr-defined]
+    _twins.append(made)
     return made
+
+
+_twins: list[Any] = []
+"""All of them: they are ours, and nobody's to redirect."""
 
 
 def bound_methods(classes: Iterable[type], names: Iterable[str]) -> list[Any]:
     """Built-in class methods of these names that somebody holds bound to one of these classes, or a subclass."""
-    wanted, known = frozenset(names), list(classes)
+    wanted, known, ours = frozenset(names), list(classes), {id(one) for one in _twins}
     for cls in known:
         subclasses: list[type] = type.__subclasses__(cls)
         known += [below for below in subclasses if below not in known]
     return [
         found
         for found in gc.get_referrers(*known)
-        if type(found) is BuiltinFunctionType and found.__name__ in wanted and found.__self__ in known
+        if type(found) is BuiltinFunctionType
+        and found.__name__ in wanted
+        and found.__self__ in known
+        and id(found) not in ours
     ]
 
 

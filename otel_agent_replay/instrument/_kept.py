@@ -11,6 +11,7 @@ called or made in between. Without the interpreter's lock, or under a debugger, 
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from otel_agent_replay.boundary import lanes
@@ -20,6 +21,7 @@ from otel_agent_replay.boundary.sites import is_near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import tzinfo
     from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -29,6 +31,8 @@ FULL: Final = 4096
 
 NOBODY: Final[list[Any]] = []
 """Stands for the values of code whose readings are none of the program's."""
+
+FARTHEST: Final = lanes.FARTHEST
 
 REMEMBERS: Final = getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -62,7 +66,7 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
         try:
             frame = getframe(1)
             outer = frame.f_back or frame
-            code, behind, which, values = lane.sites[frame.f_lasti, outer.f_lasti]
+            code, behind, which, values = lane.sites[frame.f_lasti * FARTHEST + outer.f_lasti]
         except (KeyError, ValueError):
             return first(source, value, original)
         if frame.f_code is code and outer.f_code is behind and which is source:
@@ -78,24 +82,51 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
     return read
 
 
-def at_hand(source: str) -> list[Any] | None:
-    """Where the caller of a replacement keeps what it reads: `NOBODY` for nowhere, None where that is to be found."""
-    lane = LANE.get()
-    if GROUND:
-        lane = lanes.grounded(lane)
-    if lane is None:
-        lane = lanes.process_root
+def times(
+    original: Callable[[tzinfo | None], datetime],
+    sources: tuple[str, str],
+    otherwise: Callable[[type[datetime], tzinfo | None], datetime],
+    unknown: Callable[[datetime, tzinfo | None], datetime],
+) -> Callable[..., datetime]:
+    """The replacement of `datetime.now`: the same for `datetime` itself, without a time zone or with UTC.
+
+    Args:
+        original: the time of such a zone.
+        sources: what is read without a zone, and with one.
+        otherwise: makes the time of another class or zone.
+        unknown: keeps a time that `original` gave to a call site that nobody remembers, two frames out.
+    """
+    lane_here, getframe, ground, nobody = LANE.get, _getframe, GROUND, NOBODY
+    without, with_zone = sources
+
+    def now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
+        if cls is not datetime or (tz is not None and tz is not UTC):
+            return otherwise(cls, tz)
+        value = original(tz)
+        lane = lane_here()
+        if ground:
+            lane = lanes.grounded(lane)
         if lane is None:
-            return NOBODY
-    try:
-        frame = _getframe(2)
-        outer = frame.f_back or frame
-        code, behind, which, values = lane.sites[frame.f_lasti, outer.f_lasti]
-    except (KeyError, ValueError):
-        return None
-    if frame.f_code is code and outer.f_code is behind and which is source:
-        return values
-    return None
+            lane = lanes.process_root
+            if lane is None:
+                return value
+        try:
+            frame = getframe(1)
+            outer = frame.f_back or frame
+            code, behind, which, values = lane.sites[frame.f_lasti * FARTHEST + outer.f_lasti]
+        except (KeyError, ValueError):
+            return unknown(value, tz)
+        if frame.f_code is code and outer.f_code is behind and which is (without if tz is None else with_zone):
+            if values is nobody:
+                return value
+            values.append(value)
+            if len(values) < FULL:
+                return value
+            write()
+            return value
+        return unknown(value, tz)
+
+    return now
 
 
 def first(source: str, value: Any, original: Callable[[], Any], depth: int = 2) -> Any:
@@ -124,7 +155,8 @@ def first(source: str, value: Any, original: Callable[[], Any], depth: int = 2) 
     if reader is None:
         if kind != SEEN_THROUGH and REMEMBERS and len(lane.sites) < _MOST_PLACES:
             outer = frame.f_back or frame
-            lane.sites[frame.f_lasti, outer.f_lasti] = (frame.f_code, outer.f_code, source, NOBODY)
+            if outer.f_lasti < FARTHEST:
+                lane.sites[frame.f_lasti * FARTHEST + outer.f_lasti] = (frame.f_code, outer.f_code, source, NOBODY)
         return value
     keep = getattr(lane.session, "keep", None)
     if keep is None:

@@ -73,7 +73,7 @@ def unpack(packed: Any) -> list[Json]:
         raise ValueError("readings in no known form")
     try:
         if form == "doubles":
-            return list(array("d", b64decode(data, validate=True)))
+            return _of_bytes(data)
         numbers = list(accumulate(orjson.loads(f"[{data}]")))
         return _formed(form, numbers)
     except (TypeError, OverflowError) as error:
@@ -105,6 +105,13 @@ def _doubles(data: bytes) -> Json:
     if differences is None or len(str(differences)) > len(some) * _IN_BASE64:
         return {"doubles": b64encode(data).decode("ascii")}
     return _packed("float", bits) or {"doubles": b64encode(data).decode("ascii")}
+
+
+def _of_bytes(data: str) -> list[Json]:
+    try:
+        return list(array("d", b64decode(data, validate=True)))
+    except ValueError as error:
+        raise ValueError(f"readings that are no numbers ({error})") from None
 
 
 def _packed(form: str, numbers: list[int]) -> Json:

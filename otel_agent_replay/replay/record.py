@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
-from otel_agent_replay.boundary.lanes import Lane
+from otel_agent_replay.boundary.lanes import FARTHEST, Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
@@ -71,10 +71,10 @@ class RecordSession:
         self._servings: set[str] = set()
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
         self._counts: dict[tuple[str, str, str], int] = {}
+        """How many readings of each have been handed on."""
         self._seeded: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._draws: list[Draws] = []
-        """How many readings of each have been handed on."""
-        self._places: dict[int, dict[tuple[int, int], tuple[CodeType, CodeType, str, list[object]]]] = {}
+        self._places: dict[int, dict[int, tuple[CodeType, CodeType, str, list[object]]]] = {}
         """What lanes remember of the readings that wait, by id."""
         self._waiting = 0
         self._events: list[OrderEvent] = []
@@ -120,12 +120,12 @@ class RecordSession:
         """
         key = (lane.path, source, site_of(frame).id)
         outer = frame.f_back or frame
-        place = (frame.f_lasti, outer.f_lasti)
+        place = frame.f_lasti * FARTHEST + outer.f_lasti
         with self._lock:
             reading = self._waiting_for(key)
             reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
             full = len(reading.values) >= PACK_AT
-            if near:
+            if near and outer.f_lasti < FARTHEST:
                 self._places[id(lane.sites)] = lane.sites
                 lane.sites[place] = (frame.f_code, outer.f_code, source, reading.values)  # type: ignore[assignment]
                 if self._readings.get(key) is not reading:  # a finaliser came in between, and they were handed on

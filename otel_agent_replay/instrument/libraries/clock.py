@@ -23,7 +23,7 @@ from otel_agent_replay.boundary.order import sleep_turn
 from otel_agent_replay.boundary.twins import bound_methods, redirect, twin
 from otel_agent_replay.boundary.virtual import LOCALTIME_FIELDS
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, like, unbindable
-from otel_agent_replay.instrument._kept import FULL, NOBODY, at_hand, first, numbers, write
+from otel_agent_replay.instrument._kept import first, numbers, times
 from otel_agent_replay.recording.series import FOLD, text
 
 if TYPE_CHECKING:
@@ -80,18 +80,8 @@ _LOCAL: Final = "clock:datetime.now"
 _WITH_ZONE: Final = "clock:datetime.now(tz)"
 
 
-def _now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
-    if cls is datetime and (tz is None or tz is UTC):
-        value: datetime = _real_now(datetime, tz)
-        values = at_hand(_LOCAL if tz is None else _WITH_ZONE)
-        if values is None:
-            return _first_now(value, tz)
-        if values is not NOBODY:
-            values.append(value)
-            if len(values) >= FULL:
-                write()
-        return value
-    found = clock_reading()
+def _any_now(cls: type[datetime], tz: tzinfo | None) -> datetime:
+    found = clock_reading(1)
     if found is None or not (tz is None or isinstance(tz, tzinfo)):
         return _real_now(cls, tz)  # type: ignore[no-any-return]
     lane, frame = found
@@ -106,6 +96,9 @@ def _first_now(value: datetime, tz: tzinfo | None) -> datetime:
     if not isinstance(given, str):
         return value
     return _local(datetime, given) if tz is None else datetime.fromisoformat(given)
+
+
+_now = times(twin(_real_now.__get__(None, datetime)), (_LOCAL, _WITH_ZONE), _any_now, _first_now)
 
 
 def _utcnow(cls: type[datetime]) -> datetime:
