@@ -19,7 +19,7 @@ from otel_agent_replay.boundary.draws import Draws
 from otel_agent_replay.boundary.sites import is_near
 from otel_agent_replay.boundary.virtual import MOST_BITS, SEED_BYTES, state_bytes, state_of
 from otel_agent_replay.instrument._ambient import Patches, entropy_reading, like
-from otel_agent_replay.instrument._kept import FULL, REMEMBERS, at_hand, write
+from otel_agent_replay.instrument._kept import FARTHEST, FULL, REMEMBERS, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,7 @@ SEED: Final = "random:seed"
 KEPT: Final = "_otel_agent_replay_draws"
 """Attribute of a generator that a run has seeded: its `Draws`."""
 
+_getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 _shared: Random = random._inst  # noqa: SLF001 (the generator of the module)
 _random: Callable[[Random], float] = Random.random
 _getrandbits: Callable[[Random, int], int] = Random.getrandbits
@@ -68,10 +69,10 @@ def _put_random(self: Random) -> float:
     if draws is not None and draws.by_seed():
         return _random(self)
     draw = _random
-    if at_hand(RANDOM):
+    if _remembered() is not None:
         value = _random(self)
-        values = at_hand(RANDOM)  # again: while it was drawn, another thread may have handed them on
-        if values:
+        values = _remembered()  # again: while it was drawn, another thread may have handed them on
+        if values is not None:
             values.append(value)
             if len(values) >= FULL:
                 write()
@@ -92,6 +93,24 @@ def _put_random(self: Random) -> float:
     near = REMEMBERS and frame is caller() and is_near(frame) and sys.gettrace() is None
     keep(lane, RANDOM, frame, value, near=near)
     return value
+
+
+def _remembered() -> list[Any] | None:
+    """Where the lane keeps what the caller of `random` draws, if it remembers that (see `_kept`)."""
+    lane = lanes.LANE.get()
+    if lanes.GROUND:
+        lane = lanes.grounded(lane)
+    if lane is None:
+        lane = lanes.process_root
+        if lane is None:
+            return None
+    try:
+        frame = _getframe(2)
+        outer = frame.f_back or frame
+        code, behind, source, values = lane.sites[frame.f_lasti * FARTHEST + outer.f_lasti]
+    except (KeyError, ValueError):
+        return None
+    return values if frame.f_code is code and outer.f_code is behind and source is RANDOM else None
 
 
 def _put_getrandbits(self: Random, k: int, /) -> int:
