@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agent_replay.boundary import virtual
+from otel_agent_replay.boundary.draws import Draws
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE, Lane
 from otel_agent_replay.boundary.virtual import VirtualClock
 from otel_agent_replay.instrument.libraries import clock
@@ -93,6 +94,9 @@ class VirtualOnly:
     def read(self, lane, source, frame, real):
         self.calls.append(source)
         return self.clock.derived("", "", source, "", 0, real)
+
+    def seeded(self, lane, frame):
+        return Draws(lane)
 
     def slept(self, lane, seconds):
         self.clock.advance(seconds)
