@@ -19,6 +19,7 @@ from otel_agent_replay.assembly import replays, stopping
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
+from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
@@ -59,7 +60,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
         CannotStart: its directory or its program is not here any more.
         UsageError: `command` starts Python in a way that no replay can be set up in.
     """
-    seed = str(run.world.get("hash_seed") or "0")
+    seed = hashing.seed_of(str(run.world.get("hash_seed"))) or "0"
     zone = run.world.get("timezone")
     zone = zone if isinstance(zone, str) else None
     if command:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from otel_agent_replay.telemetry.recorder import SpoolRecorder
     from otel_agent_replay.telemetry.shipping.custody import Custody
 
+_HASH_ORDER = (
+    "the order of sets of strings: PYTHONHASHSEED is not set; start the program by opentelemetry-instrument, or set it"
+)
+
 _logger = logging.getLogger("otel_agent_replay")
 
 
@@ -65,6 +69,8 @@ class ProcessRecorder:
             ),
             strict=settings.order != "observed",
         )
+        if not self.session.run.world["hash_seed"]:
+            self.session.note(Note(NoteKind.UNCAPTURED, _HASH_ORDER, incomplete=False))
         for trouble in troubles:
             self.session.note(Note(NoteKind.FAULT, trouble, incomplete=False))
 
@@ -117,7 +123,7 @@ class ProcessRecorder:
         return session
 
     def _session_world(self) -> dict[str, Json]:
-        kept = ("directory", "hash_seed", "executable")
+        kept = ("directory", "hash_seed", "hash_check", "executable")
         return {name: value for name, value in self.session.run.world.items() if name in kept}
 
     def _share(self) -> None:

@@ -88,6 +88,8 @@ _DISPATCH = frozenset(
 )
 DEBUGGERS = frozenset(_DEBUGGER_NAMES.split())
 """Packages of debuggers that are no part of Python."""
+TELEMETRY = frozenset(_OUTSIDE_NAMES["telemetry and crash reporters"].split())
+"""Packages that tell others what the program does."""
 _BASE = frozenset(_BASE_NAMES.split())
 _SEEN_THROUGH = frozenset(_SEEN_THROUGH_FILES.split())
 _OUTSIDE = DEBUGGERS.union(*(names.split() for names in _OUTSIDE_NAMES.values()))
@@ -134,12 +136,18 @@ def clock_reader(frame: FrameType) -> FrameType | None:
 
 def entropy_reader(frame: FrameType) -> FrameType | None:
     """The frame whose reading of entropy this is: the nearest outside of the standard library."""
-    for outer in frames(frame):
-        kind = kind_of(outer)
+    outer: FrameType | None = frame
+    for _ in range(FARTHEST):
+        if outer is None:
+            break
+        kind = KINDS.get(id(outer.f_code))
+        if kind is None:
+            kind = kind_of(outer)
         if kind <= DISPATCH or kind == TRANSPORT:
             return outer
         if kind >= OUTSIDE:
-            return None
+            break
+        outer = outer.f_back
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType
 
     from otel_agent_replay.boundary.session import Crossing, Session
 
@@ -21,6 +22,9 @@ ROOT = "main"
 LONGEST_PATH = 400
 """A longer path, in characters, has its beginning replaced by a digest, so that lanes that spawn lanes
 for ever keep names of a bounded length."""
+
+FARTHEST = 1 << 16
+"""No instruction of code that is remembered in `Lane.sites` is farther from its beginning, in bytes."""
 
 _serials = count()
 
@@ -45,6 +49,7 @@ class Lane:
         "path",
         "serial",
         "session",
+        "sites",
     )
 
     def __init__(
@@ -67,6 +72,10 @@ class Lane:
         """Makes the telemetry of this lane current, and gives what undoes it; None for nothing to do."""
         self.mark: object = None
         """Free for the session."""
+        self.sites: dict[int, tuple[CodeType, CodeType, str, list[object]]] = {}
+        """What is read here often, by the instruction of the code that reads, times `FARTHEST`, and that of the code
+        that called it: both codes, the source, and where values wait to be written. The session forgets it as it
+        takes them."""
         self._ordinals: defaultdict[str, Iterator[int]] = defaultdict(count)
         self._spawned: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(count)
 

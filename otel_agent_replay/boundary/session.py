@@ -17,6 +17,7 @@ from otel_agent_replay.recording.values import Attribute, Ended, Kind, Outcome, 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from otel_agent_replay.boundary.draws import Draws
     from otel_agent_replay.recording.values import End, Json, Note, WireHead, WireRequest
 
 T = TypeVar("T")
@@ -146,6 +147,9 @@ class Session(Protocol):
 
         `source` names what is read, such as ``clock:time.time``; the value is an int, float, str or bytes.
         """
+
+    def seeded(self, lane: Lane, frame: FrameType) -> Draws:
+        """The code in `frame` has seeded a generator: how its draws are kept from now on."""
 
     def environment(self, name: str, value: str | None) -> str | None:
         """An environment variable is read: what the program is to get. `value` is what is really there."""

@@ -78,6 +78,14 @@ def site_of(frame: FrameType) -> Site:
     return _sites.get(key) or _site(frame, key)
 
 
+def is_near(frame: FrameType) -> bool:
+    """Whether `frame` and the frame that called it tell its site, whatever is further out."""
+    if _pace(frame) != _AGENT:
+        return False
+    outer = frame.f_back
+    return outer is None or _pace(outer) in (_AGENT, _STOP)
+
+
 def _pace(frame: FrameType) -> int:
     kind = kind_of(frame)
     inlined = frame.f_code.co_name in INLINED

@@ -4,6 +4,8 @@ The forms in which readings are recorded stand here: whoever patches a clock or 
 that this module reads and makes.
 
     clock:time.time  clock:time.monotonic  clock:time.perf_counter      seconds, float; with `_ns` nanoseconds, int
+    clock:time.process_time  clock:time.thread_time                     the same
+    clock:time.clock_gettime:CLOCK (and _ns before the colon)           the same; CLOCK as in `time.CLOCK_…`
     clock:datetime.now                                                  ISO 8601 of the local time, without offset
     clock:datetime.now(tz)                                              ISO 8601 in UTC, with +00:00
     clock:datetime.utcnow                                               ISO 8601 in UTC, without offset
@@ -13,6 +15,9 @@ that this module reads and makes.
     random:getrandbits:K                                                int of K bits; bytes where K is over 63
     random:os.urandom:N                                                 N bytes
     random:seed                                                         32 bytes
+    random:state                                                        625 words and, where it has one, a double
+    random:numpy:NAME                                                   a number, bytes, or JSON: a state or an array
+    random:getnode                                                      int of 48 bits
     random:tempfile                                                     8 characters of a file's name
     random:uuid4 (and uuid1, uuid6, uuid7, uuid8)                       the UUID as text
     process:getpid                                                      int
@@ -23,19 +28,26 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
+
+from otel_agent_replay.recording.series import FOLD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
 
-FOLD: Final = "~"
-"""Ends a local time that is the second one of its name, when clocks are set back."""
-
 TICK_NS: Final = 1_000
 """How far apart two virtual readings are at least: the finest step of a `datetime`."""
+
+PATIENT_READINGS: Final = 1_000
+"""So many virtual readings in a row are a tick apart. Of more, each hundred are twice as far apart as the hundred
+before: a loop that does nothing but wait for a time to come does not take for ever."""
+
+_LONGEST_TICK: Final = 20
+"""… up to 2**20 ticks, a second."""
 
 SEED_BYTES: Final = 32
 """Entropy that seeds a generator which was given no seed."""
@@ -51,6 +63,9 @@ NAME_LENGTH: Final = 8
 LOCALTIME_FIELDS: Final = 11
 """Of a recorded `time.struct_time`: its nine, the offset from UTC in seconds, the name of the zone."""
 
+_STATE: Final = Struct("<625I")
+_KEPT: Final = Struct("<d")
+
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (local times are compared without their zone)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BILLION: Final = 1_000_000_000
@@ -58,6 +73,15 @@ _LATEST_NS: Final = 250_000_000_000 * _BILLION
 """No recorded time is later: a `datetime` ends with the year 9999."""
 _QUARTER_NS: Final = 900 * _BILLION
 """Offsets from UTC are quarters of an hour."""
+_CLOCKS: Final = {
+    "CLOCK_REALTIME": "time.time",
+    "CLOCK_MONOTONIC": "time.monotonic",
+    "CLOCK_PROCESS_CPUTIME_ID": "time.process_time",
+    "CLOCK_THREAD_CPUTIME_ID": "time.thread_time",
+}
+"""What `time.clock_gettime` reads that another function reads too."""
+_BUSY: Final = ("time.process_time", "time.thread_time")
+"""Clocks that stand still while nothing is computed."""
 
 
 class VirtualClock:
@@ -72,9 +96,13 @@ class VirtualClock:
         self._started = started_ns
         self._bases: dict[str, int] = {}
         """What a monotonic clock shows, less the virtual now; learned from its first recorded reading."""
+        self._busy: dict[str, int] = {}
+        """What the clocks of `_BUSY` showed last, nanoseconds."""
         self._offset: int | None = None
         """Local time less UTC, nanoseconds; learned from the first recorded local time."""
         self._zone = ""
+        self._in_a_row = 0
+        """Virtual readings since the clock was last moved by a recorded one, or by a sleep."""
         self._given: dict[str, Any] = {}
 
     @property
@@ -88,6 +116,7 @@ class VirtualClock:
             self._given[source] = value
         if not source.startswith("clock:"):
             return
+        self._in_a_row = 0
         try:
             self._follow(source.removeprefix("clock:"), value)
         except (ValueError, TypeError, OverflowError):
@@ -95,6 +124,7 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         """Let a sleep pass that took no time."""
+        self._in_a_row = 0
         self._now = min(self._now + max(0, int(min(seconds, 1e12) * _BILLION)), _LATEST_NS)
 
     def derived(self, run_id: str, lane: str, source: str, site: str, number: int, real: Callable[[], T]) -> T:
@@ -118,12 +148,10 @@ class VirtualClock:
         return real() if value is None else cast("T", value)
 
     def _follow(self, name: str, value: object) -> None:
-        if name in ("time.time", "time.monotonic", "time.perf_counter"):
-            if isinstance(value, int | float):
-                self._reached(name, int(value * _BILLION))
-        elif name.endswith("_ns"):
-            if isinstance(value, int):
-                self._reached(name.removesuffix("_ns"), value)
+        clock, unit = _clock_of(name)
+        if clock:
+            if isinstance(value, int if unit == 1 else int | float):
+                self._reached(clock, int(value * unit))
         elif name == "datetime.now(tz)":
             self._reached("time.time", _ns(datetime.fromisoformat(str(value)) - _EPOCH_UTC))
         elif name == "datetime.utcnow":
@@ -138,19 +166,26 @@ class VirtualClock:
             self._offset, self._zone = int(offset) * _BILLION, zone
 
     def _reached(self, clock: str, ns: int) -> None:
+        if clock in _BUSY:
+            self._busy[clock] = max(ns, self._busy.get(clock, 0))
+            return
         if clock != "time.time":
             ns -= self._bases.setdefault(clock, ns - self._now)
         if ns < _LATEST_NS:
             self._now = max(self._now, ns)
 
     def _clock(self, name: str) -> object:
-        self._now += TICK_NS
-        clock = name.removesuffix("_ns")
-        if clock in ("time.time", "time.monotonic", "time.perf_counter"):
+        tick = TICK_NS << min(max(0, self._in_a_row - PATIENT_READINGS) // 100, _LONGEST_TICK)
+        self._in_a_row += 1
+        self._now = min(self._now + tick, _LATEST_NS + self._in_a_row)
+        clock, unit = _clock_of(name)
+        if clock:
             ns = self._now
-            if clock != "time.time":
+            if clock in _BUSY:
+                ns = self._busy[clock] = self._busy.get(clock, 0) + tick
+            elif clock != "time.time":
                 ns += self._bases.setdefault(clock, _BILLION - self._started)
-            return ns if name.endswith("_ns") else ns / _BILLION
+            return ns if unit == 1 else ns / _BILLION
         instant = _EPOCH_UTC + timedelta(microseconds=self._now // 1_000)
         if name == "datetime.now(tz)":
             return instant.isoformat()
@@ -169,6 +204,16 @@ class VirtualClock:
         if self._offset is None:
             return instant.astimezone()
         return instant.astimezone(timezone(timedelta(microseconds=self._offset // 1_000)))
+
+
+def _clock_of(name: str) -> tuple[str, int]:
+    """The clock that a source of numbers reads, and its units in a nanosecond's; empty where it is another source."""
+    function, _, which = name.partition(":")
+    clock = function.removesuffix("_ns")
+    unit = 1 if function.endswith("_ns") else _BILLION
+    if clock == "time.clock_gettime" and which:
+        return _CLOCKS.get(which, which), unit
+    return (clock, unit) if clock in ("time.time", "time.monotonic", "time.perf_counter", *_BUSY) else ("", unit)
 
 
 def fields_of(when: datetime, zone: str) -> str:
@@ -199,6 +244,12 @@ def draw(name: str, generator: random.Random) -> object:
         return generator.randbytes(int(size))
     if kind == "seed":
         return generator.randbytes(SEED_BYTES)
+    if kind == "state":
+        return state_bytes(generator.getstate())
+    if kind == "numpy":
+        return f'{{"seed":"{generator.getrandbits(128):032x}"}}'
+    if kind == "getnode":
+        return generator.getrandbits(48) | 1 << 40
     if kind == "tempfile":
         return "".join(generator.choices(NAME_CHARACTERS, k=NAME_LENGTH))
     if kind.startswith("uuid") and kind[4:].isdecimal():
@@ -206,6 +257,18 @@ def draw(name: str, generator: random.Random) -> object:
         number = generator.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62) | version << 76 | 0x2 << 62
         return str(UUID(int=number))
     return None
+
+
+def state_bytes(state: Any) -> bytes:
+    """The recorded form of what `random.Random.getstate` gives."""
+    _, words, kept = state
+    return _STATE.pack(*words) + (b"" if kept is None else _KEPT.pack(kept))
+
+
+def state_of(data: bytes) -> tuple[int, tuple[int, ...], float | None]:
+    """The state of this recorded form. Raises struct.error where it is none."""
+    kept = data[_STATE.size :]
+    return random.Random.VERSION, _STATE.unpack_from(data), _KEPT.unpack(kept)[0] if kept else None
 
 
 def _ns(span: timedelta) -> int:

@@ -12,6 +12,7 @@ import click
 from otel_agent_replay import settings
 from otel_agent_replay.analysis import excerpt
 from otel_agent_replay.analysis.summary import RunSummary, summarise, tally_of
+from otel_agent_replay.boundary.draws import DRAWN
 from otel_agent_replay.cli import _output as output
 from otel_agent_replay.cli.runs import as_row
 from otel_agent_replay.recording import names
@@ -173,6 +174,8 @@ def _counted(crossings: list[CrossingRecord], readings: list[ReadingRecord]) -> 
     parts = [_number(len(crossings), "crossing")] if crossings else []
     counts: Counter[str] = Counter()
     for reading in readings:
+        if reading.source.startswith(DRAWN):
+            continue  # nothing that the program took in
         counts[reading.source] += len(reading.values)
     if counts:
         each = ", ".join(f"{source} {count}" for source, count in sorted(counts.items()))

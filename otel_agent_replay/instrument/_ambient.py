@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 _getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 
 
-def clock_reading() -> tuple[Lane, FrameType] | None:
-    """Whose reading of the clock it is that the caller of a replacement makes; None for nobody's."""
-    return _reading(clock_reader)
+def clock_reading(further: int = 0) -> tuple[Lane, FrameType] | None:
+    """Whose reading of the clock it is that the caller of a replacement makes; None for nobody's.
+
+    Args:
+        further: calls of ours between the replacement and whoever asks.
+    """
+    return _reading(clock_reader, further)
 
 
 def entropy_reading() -> tuple[Lane, FrameType] | None:
@@ -43,14 +47,14 @@ def entropy_reading() -> tuple[Lane, FrameType] | None:
     return _reading(entropy_reader)
 
 
-def _reading(reader: Callable[[FrameType], FrameType | None]) -> tuple[Lane, FrameType] | None:
+def _reading(reader: Callable[[FrameType], FrameType | None], further: int = 0) -> tuple[Lane, FrameType] | None:
     lane = lanes.here()
     if lane is None:
         lane = lanes.process_root
     if lane is None or lane.beneath is not None or lane is lanes.OUTSIDE:
         return None
     try:
-        frame: FrameType | None = _getframe(3)
+        frame: FrameType | None = _getframe(3 + further)
     except ValueError:  # called from no frame at all, as the interpreter ends
         return None
     if KINDS.get(id(frame.f_code), OUTSIDE) > DISPATCH:  # type: ignore[union-attr]

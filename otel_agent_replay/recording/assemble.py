@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from otel_agent_replay.errors import UnreadableRecording
-from otel_agent_replay.recording import names
+from otel_agent_replay.recording import names, series
 from otel_agent_replay.recording.contents import ContentReader, MissingContent
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.exact import loads
@@ -221,9 +221,7 @@ class _Run:
         for frame in sorted(frames, key=lambda frame: (frame.started_ns, frame.span_id)):
             try:
                 payload = self._payload(frame)
-                readings += [
-                    ReadingRecord(*_typed(row, str, str, str, int, list)) for row in _rows(payload, "readings")
-                ]
+                readings += [_reading(row) for row in _rows(payload, "readings")]
                 order += [OrderEvent(*_typed(row, str, str, int, int)) for row in _rows(payload, "order")]
                 for kind, what, where, incomplete in (
                     _typed(row, str, str, str, bool) for row in _rows(payload, "notes")
@@ -306,6 +304,18 @@ def _payload(frame: Frame) -> dict[str, Json]:
 def _rows(payload: dict[str, Json], name: str) -> list[Any]:
     rows = payload.get(name, [])
     return rows if isinstance(rows, list) else [rows]
+
+
+def _reading(row: Any) -> ReadingRecord:
+    packed = row[4] if isinstance(row, list) and len(row) == 5 else None
+    try:
+        values = series.unpack(packed)
+    except ValueError as error:
+        raise UnreadableRecording(
+            "A frame", f"{str(row)[:80]!r} stands in it ({error})", "record the run again"
+        ) from None
+    lane, source, site, first = _typed(row[:4], str, str, str, int)
+    return ReadingRecord(lane, source, site, first, values)
 
 
 def _typed(row: Any, *types: type) -> list[Any]:

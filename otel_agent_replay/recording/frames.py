@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
 from zlib import crc32
 
-from otel_agent_replay.recording import layout, names, wire
+from otel_agent_replay.recording import layout, names, series, wire
 from otel_agent_replay.recording.exact import dumps
 from otel_agent_replay.recording.layout import MARK, PREAMBLE, as_otlp, encode
 from otel_agent_replay.recording.names import FrameKind
@@ -188,12 +188,12 @@ def readings_frame(
 ) -> Frame:
     """READINGS. Its payload holds lists, each left out where it is empty.
 
-    `readings` of [lane, source, site, first, values]; `order` of [lane, key, ordinal, seq]; `notes` of
-    [kind, what, where, incomplete].
+    `readings` of [lane, source, site, first, values as `series` packs them]; `order` of [lane, key, ordinal, seq];
+    `notes` of [kind, what, where, incomplete].
     """
     payload: dict[str, Json] = {}
     if readings:
-        payload["readings"] = [[r.lane, r.source, r.site, r.first, r.values] for r in readings]
+        payload["readings"] = [[r.lane, r.source, r.site, r.first, series.pack(r.values)] for r in readings]
     if order:
         payload["order"] = [[o.lane, o.key, o.ordinal, o.seq] for o in order]
     if notes:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import FrameType
 
+    from otel_agent_replay.boundary.draws import Draws
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
     from otel_agent_replay.recording.values import Attribute, Json, Outcome, Recording, WireRequest
@@ -131,6 +132,11 @@ class ReplaySession:
         """The recorded value of this reading, or a derived one where the recording has none."""
         with self._lock:
             return self.readings.read(lane, self.lanes.resolve(lane), source, frame, real)
+
+    def seeded(self, lane: Lane, frame: FrameType) -> Draws:
+        """How many draws of this generator were kept by its seed."""
+        with self._lock:
+            return self.readings.seeded(lane, self.lanes.resolve(lane), frame)
 
     def environment(self, name: str, value: str | None) -> str | None:
         """What was recorded by name; a placeholder for a credential that is not here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from otel_agent_replay.boundary import virtual
+from otel_agent_replay.boundary.draws import DRAWN, Draws, draws_of
 from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.spots import script_name
 from otel_agent_replay.recording import codec
@@ -51,6 +52,8 @@ class Readings:
         self._sites = SiteMap(sites, script=script_name([str(part) for part in argv]) if isinstance(argv, list) else "")
         self._asked: dict[tuple[str, str, str], int] = {}
         self._new: dict[tuple[str, str, str], int] = {}
+        self._seeded: dict[tuple[str, str], int] = {}
+        self._draws: list[tuple[str, str, Draws, int]] = []
         self._clock = virtual.VirtualClock(recording.run.started_ns)
         self.told: Callable[[str, str, str, int, object], None] | None = None
         """Told of each reading that the recording does not know: lane, source, site, how-manyth of it, value."""
@@ -85,6 +88,24 @@ class Readings:
             self.told(lane.path, source, site.id, number, derived)
         return derived
 
+    def seeded(self, lane: Lane, path: str | None, frame: FrameType) -> Draws:
+        """How the draws of a generator are kept that the code in `frame` has seeded: as they were when recorded."""
+        site = site_of(frame)
+        number = self._seeded.get((lane.path, site.id), 0)
+        self._seeded[lane.path, site.id] = number + 1
+        source = f"{DRAWN}{number}"
+        recorded = self._sites.resolve(source, site)
+        if recorded is None:
+            return Draws(lane)
+        key = (self._lane_of(path, source, recorded), source, recorded)
+        told = self._values.get(key, {}).get(0)
+        if not isinstance(told, int):
+            return Draws(lane)
+        self._asked[key] = 1
+        draws = Draws(lane, told)
+        self._draws.append((key[0], recorded, draws, draws_of(told)))
+        return draws
+
     def _lane_of(self, path: str | None, source: str, site: str) -> str:
         """The lane that recorded this site. A module's own code runs once, whichever lane imports it: any is right."""
         if (path or "", source, site) in self._values or ":<module>:" not in site.partition("^")[0]:
@@ -106,7 +127,12 @@ class Readings:
 
     def unread(self) -> Iterator[str]:
         """Recorded readings that were not asked for again; not those inside a call, whose code does not run."""
+        for lane, site, draws, limit in self._draws:
+            if draws.number < limit:
+                yield f"{lane} {limit - draws.number} of {limit} draws of the generator seeded at {place_of(site)}"
         for key, values in self._values.items():
+            if key[1].startswith(DRAWN) and values.get(0) == 0:
+                continue  # a generator that drew nothing
             left = len(values) - self._asked.get(key, 0)
             lane, source, site = key
             if left > 0 and "/call:" not in lane:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
+from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from otel_agent_replay.boundary import real
-from otel_agent_replay.boundary.lanes import Lane
+from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
+from otel_agent_replay.boundary.lanes import FARTHEST, Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
-from otel_agent_replay.recording import codec, names
+from otel_agent_replay.recording import codec, names, series
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import (
     Attempt,
@@ -29,7 +33,7 @@ from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from otel_agent_replay.boundary.order import Gate
     from otel_agent_replay.boundary.session import Answer, Call, Turn
@@ -67,6 +71,11 @@ class RecordSession:
         self._servings: set[str] = set()
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
         self._counts: dict[tuple[str, str, str], int] = {}
+        """How many readings of each have been handed on."""
+        self._seeded: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._draws: list[Draws] = []
+        self._places: dict[int, dict[int, tuple[CodeType, CodeType, str, list[object]]]] = {}
+        """What lanes remember of the readings that wait, by id."""
         self._waiting = 0
         self._events: list[OrderEvent] = []
         self._notes: list[Note] = []
@@ -92,10 +101,42 @@ class RecordSession:
         self._keep(lane.path, source, site_of(frame).id, value)
         return value
 
+    def seeded(self, lane: Lane, frame: FrameType) -> Draws:
+        """Count the draws that the seed of a generator stands for."""
+        site = site_of(frame).id
+        with self._lock:
+            if len(self._draws) >= MOST_COUNTED or self._ended:
+                return Draws(lane)
+            number = self._seeded[lane.path, site]
+            self._seeded[lane.path, site] += 1
+            draws = Draws(lane, tell=partial(self._keep, lane.path, f"{DRAWN}{number}", site))
+            self._draws.append(draws)
+        return draws
+
+    def keep(self, lane: Lane, source: str, frame: FrameType, value: object, *, near: bool) -> None:
+        """Keep a value that has been read; `near` if its call site is told by `frame` and the frame around it.
+
+        The lane then remembers where it is kept. A `datetime` stays one until it is written.
+        """
+        key = (lane.path, source, site_of(frame).id)
+        outer = frame.f_back or frame
+        place = frame.f_lasti * FARTHEST + outer.f_lasti
+        with self._lock:
+            reading = self._waiting_for(key)
+            reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
+            full = len(reading.values) >= PACK_AT
+            if near and outer.f_lasti < FARTHEST:
+                self._places[id(lane.sites)] = lane.sites
+                lane.sites[place] = (frame.f_code, outer.f_code, source, reading.values)  # type: ignore[assignment]
+                if self._readings.get(key) is not reading:  # a finaliser came in between, and they were handed on
+                    lane.sites.pop(place, None)
+        if full:
+            self.pack()
+
     def environment(self, name: str, value: str | None) -> str | None:
         """Note by name that a credential was looked for; its value is never kept."""
         key = ("", CREDENTIAL, name)
-        if key not in self._counts:
+        if key not in self._counts and key not in self._readings:
             self._keep(*key, value is not None)
         return value
 
@@ -121,6 +162,8 @@ class RecordSession:
         self.order.finish()
         for crossing in list(self._open.values()):
             crossing.abandon()
+        for draws in self._draws:
+            draws.settle()
         self.pack()
         if self._servings:
             text = ",".join(sorted(self._servings))
@@ -135,8 +178,13 @@ class RecordSession:
                 return
             readings, events, notes = list(self._readings.values()), self._events, self._notes
             self._readings, self._events, self._notes, self._waiting = {}, [], [], 0
+            places, self._places = self._places, {}
+            for remembered in places.values():
+                remembered.clear()  # from here on nobody adds to what was taken
+            for reading in readings:
+                self._counts[reading.lane, reading.source, reading.site] = reading.first + len(reading.values)
         for reading in readings:
-            reading.values = [value if type(value) in _PLAIN else codec.encode(value) for value in reading.values]
+            reading.values = _plain(reading.values)
         self._sink.packed(readings, events, notes)
 
     def flush(self) -> None:
@@ -176,19 +224,35 @@ class RecordSession:
     def _keep(self, lane: str, source: str, site: str, value: object) -> None:
         key = (lane, source, site)
         with self._lock:
-            number = self._counts.get(key, 0)
-            self._counts[key] = number + 1
-            reading = self._readings.get(key)
-            if reading is None:
-                reading = self._readings[key] = ReadingRecord(lane, source, site, number, [])
-            reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
+            self._waiting_for(key).values.append(value)  # type: ignore[arg-type]  # encoded when packed
             self._waiting += 1
             full = self._waiting >= PACK_AT
         if full:
             self.pack()
 
+    def _waiting_for(self, key: tuple[str, str, str]) -> ReadingRecord:
+        """The record that the readings of a lane, source and site wait in."""
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = self._readings[key] = ReadingRecord(*key, self._counts.get(key, 0), [])
+        return reading
+
 
 _PLAIN = frozenset((int, float, str, bool))
+
+
+def _plain(values: list[Json]) -> list[Json]:
+    """Values as they are written; a `datetime` among others as its text, and as it is where all are."""
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN or kinds == {datetime}:
+        return values
+    return [_plain_one(value) for value in values]
+
+
+def _plain_one(value: object) -> Json:
+    if type(value) is datetime:
+        return series.text(value)
+    return value if type(value) in _PLAIN else codec.encode(value)  # type: ignore[return-value]
 
 
 class RecordedCrossing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass
 from otel_agent_replay.recording.values import End, NoteKind
 from otel_agent_replay.replay.expectation import Judgement, Verdict, judge
@@ -171,4 +172,6 @@ def _warnings(recording: Recording, *, held: bool) -> list[str]:
     """Why this recording may not show everything."""
     noted = [f"not captured when recorded: {note.what}" for note in recording.notes if note.incomplete]
     raced = [note.what for note in recording.notes if note.kind is NoteKind.OBSERVED and not held]
+    hashed = None if held else hashing.differs(recording.run.world)
+    noted += [hashed] if hashed is not None else []
     return [*recording.missing, *noted, *(f"the recorded order may not be exact: {what}" for what in raced)]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from otel_agent_replay.recording import hashing
 from otel_agent_replay.telemetry import gitstate, packages
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Wanted(Protocol):
 def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Json]:
     """What is known when the run begins.
 
-    `directory`, `argv`, `executable`, `python`, `implementation`, `platform`, `host`, `user`, `hash_seed`, `timezone`
+    `directory`, `argv`, `executable`, `python`, `implementation`, `platform`, `host`, `user`, `hash_seed`
+    (empty where it is not fixed), `hash_check`, `timezone`
     (as `TZ` takes it; null where it cannot be told), `git` (`commit`, `branch`; absent outside of a work tree),
     `environment` (value by name, null where unset),
     `credentials` (names only).
@@ -56,7 +58,8 @@ def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Js
         "platform": " ".join((os.uname().sysname, os.uname().release, os.uname().machine)),
         "host": os.uname().nodename,
         "user": os.getuid(),
-        "hash_seed": environ.get("PYTHONHASHSEED", ""),
+        "hash_seed": "" if sys.flags.ignore_environment else hashing.seed_of(environ.get("PYTHONHASHSEED")),
+        "hash_check": hashing.check(),
         "timezone": _timezone(environ),
         "environment": {name: environ.get(name) for name in settings.environment if not is_credential(name)},
         "credentials": [*sorted(name for name in environ if is_credential(name))],

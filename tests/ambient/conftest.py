@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_agent_replay.boundary.draws import DRAWN, Draws
 from otel_agent_replay.boundary.lanes import LANE, Lane
 from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.virtual import VirtualClock
@@ -38,8 +39,12 @@ class MemorySession:
         self.new: list[tuple[str, str]] = []
         self.recorded = recorded
         self.clock = VirtualClock(STARTED)
+        self.generators: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.unsettled: list[Draws] = []
         if recorded is not None:
             known: defaultdict[str, list[str]] = defaultdict(list)
+            for draws in recorded.unsettled:
+                draws.settle()
             for _, source, site in recorded.values:
                 known[source].append(site)
             self.sites = SiteMap(known)
@@ -62,9 +67,23 @@ class MemorySession:
         taken.append(value)
         return value
 
+    def seeded(self, lane, frame):
+        site = site_of(frame)
+        number = self.generators[lane.path, site.id]
+        self.generators[lane.path, site.id] += 1
+        source = f"{DRAWN}{number}"
+        if self.recorded is None:
+            draws = Draws(lane, tell=self.values[lane.path, source, site.id].append)
+            self.unsettled.append(draws)
+            return draws
+        known = self.sites.resolve(source, site) or ""
+        return Draws(lane, (self.recorded.values.get((lane.path, source, known)) or [None])[0])
+
     def sources(self) -> dict[str, int]:
         counts: defaultdict[str, int] = defaultdict(int)
         for (_, source, _), values in self.values.items():
+            if source.startswith(DRAWN):
+                continue
             counts[source] += len(values)
         return dict(counts)
 
@@ -99,6 +118,9 @@ class MemorySession:
             LANE.reset(token)
 
     def dump(self) -> str:
+        for draws in self.unsettled:
+            draws.settle()
+
         def plain(value):
             return {"bytes": value.hex()} if isinstance(value, bytes) else value
 

@@ -1,7 +1,8 @@
 """The clock: `time`, `datetime` and waiting.
 
-The functions of `time` are replaced in their module. `datetime` and `date` stay the classes they are, for a
-replaced class breaks `isinstance`, pydantic and pickles: three entries of their own dictionaries are replaced.
+The functions of `time` are replaced in their module, and those that somebody holds already are redirected. `datetime`
+and `date` stay the classes they are, for a replaced class breaks `isinstance`, pydantic and pickles: three entries of
+their own dictionaries are replaced, and methods that somebody holds bound are redirected too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from datetime import UTC, date, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary import lanes
-from otel_agent_replay.boundary.callers import DISPATCH, KINDS, OUTSIDE, caller, clock_reader, sleeps_really
-from otel_agent_replay.boundary.lanes import LANE
+from otel_agent_replay.boundary.callers import caller, sleeps_really
 from otel_agent_replay.boundary.order import sleep_turn
-from otel_agent_replay.boundary.virtual import FOLD, LOCALTIME_FIELDS
+from otel_agent_replay.boundary.twins import bound_methods, redirect, twin
+from otel_agent_replay.boundary.virtual import LOCALTIME_FIELDS
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, like, unbindable
+from otel_agent_replay.instrument._kept import first, numbers, times
+from otel_agent_replay.recording.series import FOLD, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +32,15 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.boundary.lanes import Lane
 
-READINGS: Final = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+_CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+READINGS: Final = tuple(f"{clock}{unit}" for clock in _CLOCKS for unit in ("", "_ns") if hasattr(time, clock + unit))
 """Functions of `time` that take nothing and give a number."""
 
 _real_now = datetime.__dict__["now"]
 _real_today = date.__dict__["today"]
 _real_utcnow = datetime.__dict__["utcnow"]
-_real_localtime = time.localtime
-_real_gmtime = time.gmtime
-_getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
+_real_localtime = twin(time.localtime)
+_real_gmtime = twin(time.gmtime)
 
 
 def install() -> Callable[[], None]:
@@ -46,60 +49,56 @@ def install() -> Callable[[], None]:
 
 
 def _put(patches: Patches) -> None:
+    held: list[tuple[Any, Callable[..., Any]]] = []
+    replaced: dict[str, Callable[..., Any]] = {}
     for name in READINGS:
-        patches.put(time, name, _reading(getattr(time, name), f"clock:time.{name}"))
+        replaced[name] = numbers(twin(getattr(time, name)), f"clock:time.{name}")
+    for name in ("clock_gettime", "clock_gettime_ns"):
+        if hasattr(time, name):
+            replaced[name] = _clock_gettime(twin(getattr(time, name)), f"clock:time.{name}")
     for replace in (_localtime, _gmtime, _ctime, _asctime, _strftime, _sleep):
         name = replace.__name__.removeprefix("_")
+        replaced[name] = replace(twin(getattr(time, name)))
+    for name, function in replaced.items():
         original = getattr(time, name)
-        patches.put(time, name, unbindable(replace(original), original, "time"))
+        patches.put(time, name, unbindable(function, original, "time"))
+        held.append((original, function))
+    methods = {"now": _now, "utcnow": _utcnow, "today": _today}
+    held += [(bound, methods[bound.__name__]) for bound in bound_methods((datetime, date), methods)]
     _put_entry(patches, datetime, "now", _now)
     _put_entry(patches, datetime, "utcnow", _utcnow)
     _put_entry(patches, date, "today", _today)
+    patches.on_undo(redirect(held))
 
 
 _installation = Installation(_put)
 
 
-def _reading(original: Callable[[], Any], source: str) -> Any:
-    """The replacement of a function that reads a clock. It is called often: everything it needs is at hand."""
-    lane_here, kinds, getframe, outside, not_met = LANE.get, KINDS.get, _getframe, lanes.OUTSIDE, OUTSIDE
-    ground = lanes.GROUND
-
-    def read(_: object) -> Any:
-        lane = lane_here()
-        if ground:
-            lane = lanes.grounded(lane)
-        if lane is None:
-            lane = lanes.process_root
-        if lane is None or lane.beneath is not None or lane is outside:
-            return original()
-        try:
-            frame: FrameType | None = getframe(1)
-        except ValueError:  # called from no frame at all, as the interpreter ends
-            return original()
-        if kinds(id(frame.f_code), not_met) > DISPATCH:  # type: ignore[union-attr]
-            frame = clock_reader(frame)  # type: ignore[arg-type]
-            if frame is None:
-                return original()
-        return lane.session.read(lane, source, frame, original)  # type: ignore[arg-type]
-
-    return unbindable(read, original, "time")
-
-
 # -- datetime ----------------------------------------------------------------------------------------------
 
+_LOCAL: Final = "clock:datetime.now"
+_WITH_ZONE: Final = "clock:datetime.now(tz)"
 
-def _now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
-    found = clock_reading()
+
+def _any_now(cls: type[datetime], tz: tzinfo | None) -> datetime:
+    found = clock_reading(1)
     if found is None or not (tz is None or isinstance(tz, tzinfo)):
         return _real_now(cls, tz)  # type: ignore[no-any-return]
     lane, frame = found
     if tz is None:
-        return _local(cls, lane.session.read(lane, "clock:datetime.now", frame, _local_text))
-    utc = datetime.fromisoformat(lane.session.read(lane, "clock:datetime.now(tz)", frame, _utc_text))
-    if tz is UTC and cls is datetime:
-        return utc
+        return _local(cls, lane.session.read(lane, _LOCAL, frame, _local_text))
+    utc = datetime.fromisoformat(lane.session.read(lane, _WITH_ZONE, frame, _utc_text))
     return tz.fromutc(_made(cls, utc, tz))
+
+
+def _first_now(value: datetime, tz: tzinfo | None) -> datetime:
+    given = first(*((_LOCAL, value, _local_text) if tz is None else (_WITH_ZONE, value, _utc_text)), 3)
+    if not isinstance(given, str):
+        return value
+    return _local(datetime, given) if tz is None else datetime.fromisoformat(given)
+
+
+_now = times(twin(_real_now.__get__(None, datetime)), (_LOCAL, _WITH_ZONE), _any_now, _first_now)
 
 
 def _utcnow(cls: type[datetime]) -> datetime:
@@ -119,14 +118,13 @@ def _today(cls: type[date]) -> date:
         return _real_today(cls)  # type: ignore[no-any-return]  # asks our `time.time`, which sees this file
     lane, frame = found
     if issubclass(cls, datetime):
-        return _local(cls, lane.session.read(lane, "clock:datetime.now", frame, _local_text))
+        return _local(cls, lane.session.read(lane, _LOCAL, frame, _local_text))
     day = date.fromisoformat(lane.session.read(lane, "clock:date.today", frame, _today_text))
     return day if cls is date else cls(day.year, day.month, day.day)
 
 
 def _local_text() -> str:
-    now: datetime = _real_now(datetime)
-    return now.isoformat() + FOLD if now.fold else now.isoformat()
+    return text(_real_now(datetime))
 
 
 def _utc_text() -> str:
@@ -189,6 +187,24 @@ def _modified(cls: type) -> None:
     modified = ctypes.pythonapi.PyType_Modified
     modified.argtypes, modified.restype = [ctypes.py_object], None
     modified(cls)
+
+
+# -- other clocks ------------------------------------------------------------------------------------------
+
+_NAMES: Final = {number: name for name, number in sorted(vars(time).items(), reverse=True) if name.startswith("CLOCK_")}
+
+
+def _clock_gettime(original: Callable[[Any], Any], source: str) -> Callable[..., Any]:
+    def clock_gettime(_: object, clock: Any, /) -> Any:
+        found = clock_reading() if type(clock) is int else None
+        if found is None:
+            return original(clock)
+        lane, frame = found
+        # The clock of a thread or of another process has another number in each process.
+        name = _NAMES.get(clock, "other")
+        return lane.session.read(lane, f"{source}:{name}", frame, lambda: original(clock))
+
+    return clock_gettime
 
 
 # -- the broken-down time ----------------------------------------------------------------------------------

@@ -1,51 +1,37 @@
-"""Randomness: `random`, `os.urandom` and what is made of it, `uuid`, names of temporary files.
-
-The generator that `random` shares stays the object that it is, in the same state: its class is exchanged for
-one whose primitive draws are readings. So a seeded program draws what it always drew, and two runs that draw
-from it in turns replay each by itself. A generator of the program's own is kept by the entropy that seeds it.
-"""
+"""Randomness: `random` and numpy, `os.urandom` and what is made of it, `uuid`, names of temporary files."""
 
 from __future__ import annotations
 
 import os
 import random
 import sys
-import tempfile
 import uuid
 from functools import partial
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 import wrapt
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import caller
-from otel_agent_replay.boundary.virtual import MOST_BITS, NAME_CHARACTERS, NAME_LENGTH, SEED_BYTES
+from otel_agent_replay.instrument import _generators, _numpy_random, _temporary
 from otel_agent_replay.instrument._ambient import Installation, Patches, entropy_reading, like, unbindable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, ModuleType
+    from types import ModuleType
 
-GETRANDBITS: Final = "random:getrandbits:"
-"""Followed by the number of bits, so that a draw of another size is another reading; so is it below."""
 URANDOM: Final = "random:os.urandom:"
-"""Followed by the number of bytes."""
-SEED: Final = "random:seed"
+"""Followed by the number of bytes, so that entropy of another size is another reading."""
 UUID4: Final = "random:uuid4"
-TEMPFILE: Final = "random:tempfile"
+GETNODE: Final = "random:getnode"
 
-RUST_UUIDS: Final = ("uuid_utils", "uuid_utils.compat")
+RUST_UUIDS: Final = ("uuid_utils", "uuid_utils.compat", "fastuuid")
 """Modules that make UUIDs of entropy and time that Rust code asks for; they are patched once they are imported."""
 
 UUIDS: Final = ("uuid1", "uuid6", "uuid7", "uuid8")
 """Beside `uuid4`; those that this Python has."""
 
-_shared: Random = random._inst  # noqa: SLF001 (the generator of the module)
-_plain_random: Callable[[], float] = Random.random.__get__(_shared)
-_plain_getrandbits: Callable[[int], int] = Random.getrandbits.__get__(_shared)
 _uuid4_code = uuid.uuid4.__code__
-_tempfile_code = tempfile._get_default_tempdir.__code__  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def install() -> Callable[[], None]:
@@ -53,82 +39,25 @@ def install() -> Callable[[], None]:
     return _installation.install()
 
 
-class _Recorded(Random):
-    """The class of the shared generator: its primitive draws are readings."""
-
-    def random(self) -> float:
-        found = entropy_reading()
-        if found is None:
-            return _plain_random()
-        lane, frame = found
-        return lane.session.read(lane, "random:random", frame, _plain_random)
-
-    def getrandbits(self, k: int, /) -> int:
-        found = entropy_reading()
-        if found is None:
-            return _plain_getrandbits(k)
-        lane, frame = found
-        source = f"{GETRANDBITS}{k}"
-        if k <= MOST_BITS:
-            return lane.session.read(lane, source, frame, partial(_plain_getrandbits, k))
-        return int.from_bytes(lane.session.read(lane, source, frame, partial(_plain_bytes, k)))
-
-    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
-        # It makes two values of two draws and keeps one for later: one more call would shift all that follow.
-        found = entropy_reading()
-        if found is None:
-            return super().gauss(mu, sigma)
-        lane, frame = found
-        return mu + lane.session.read(lane, "random:gauss", frame, _plain_gauss) * sigma
-
-    def __reduce__(self) -> tuple[type[Random], tuple[()], Any]:
-        return Random, (), self.getstate()
-
-
-def _plain_bytes(bits: int) -> bytes:
-    return _plain_getrandbits(bits).to_bytes((bits + 7) // 8)
-
-
-def _plain_gauss() -> float:
-    lane = lanes.LANE.set(lanes.OUTSIDE)  # its own draws are no readings
-    try:
-        return Random.gauss(_shared, 0.0, 1.0)
-    finally:
-        lanes.LANE.reset(lane)
-
-
 def _put(patches: Patches) -> None:
-    _put_shared(patches)
+    _generators.put(patches)
     _put_entropy(patches)
-    _put_seed(patches)
+    _temporary.put(patches)
+    _numpy_random.put(patches, _installation)
     patches.put(uuid, "uuid4", _uuid4(uuid.uuid4))
     for name in UUIDS:
         if hasattr(uuid, name):
             patches.put(uuid, name, _uuid(getattr(uuid, name)))
-    for name in RUST_UUIDS:
+    patches.put(uuid, "getnode", _getnode(uuid.getnode))
+    for name in _LATER:
         if name in sys.modules:
-            _put_rust(patches, sys.modules[name])
+            _LATER[name](patches, sys.modules[name])
         elif name not in _awaited:
             _awaited.add(name)
             wrapt.register_post_import_hook(_imported, name)
-    patches.put(tempfile._RandomNameSequence, "__next__", _name(tempfile._RandomNameSequence.__next__))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 _installation = Installation(_put)
-
-
-def _put_shared(patches: Patches) -> None:
-    if type(_shared) is not Random:
-        return  # somebody has exchanged it before; what it draws is theirs
-    _shared.__class__ = _Recorded
-
-    def undo() -> None:
-        _shared.__class__ = Random
-
-    patches.on_undo(undo)
-    for name in ("random", "getrandbits", "gauss"):
-        # The others are methods that look these up when they are called.
-        patches.put(random, name, getattr(_shared, name))
 
 
 def _put_entropy(patches: Patches) -> None:
@@ -160,25 +89,15 @@ def _put_entropy(patches: Patches) -> None:
         patches.put(os, "getrandom", unbindable(getrandom, get, "os"))
 
 
-def _put_seed(patches: Patches) -> None:
-    original = Random.seed
+def _sized(original: Callable[[int], bytes]) -> Callable[..., bytes]:
+    def draw(_: object, size: int, /) -> bytes:
+        found = entropy_reading()
+        if found is None or type(size) is not int or size < 0:
+            return original(size)
+        lane, frame = found
+        return lane.session.read(lane, f"{URANDOM}{size}", frame, partial(original, size))
 
-    def seed(self: Random, a: Any = None, version: int = 2) -> None:
-        found = entropy_reading() if a is None and not isinstance(self, SystemRandom | _Recorded) else None
-        if found is not None and not _for_names(caller()):
-            lane, frame = found
-            a = int.from_bytes(lane.session.read(lane, SEED, frame, partial(real.urandom, SEED_BYTES)))
-        original(self, a, version)
-
-    like(seed, original, "random")
-    patches.put(Random, "seed", seed)
-
-
-def _for_names(frame: FrameType | None) -> bool:
-    """Whether `tempfile` wants a generator, whose names are readings of their own."""
-    while frame is not None and frame.f_globals.get("__name__") == "random":
-        frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__") == "tempfile"
+    return draw
 
 
 # -- uuid --------------------------------------------------------------------------------------------------
@@ -200,14 +119,27 @@ def _uuid4(original: Callable[[], uuid.UUID]) -> Callable[[], uuid.UUID]:
     return uuid4
 
 
-_awaited: set[str] = set()
-"""Modules of Rust's UUIDs that are patched when they are imported, if somebody wants that then."""
+def _getnode(original: Callable[[], int]) -> Callable[[], int]:
+    def getnode() -> int:
+        # Of the machine's address; of the shared generator where it has none.
+        found = entropy_reading()
+        if found is None:
+            return original()
+        lane, frame = found
+        node: int = lane.session.read(lane, GETNODE, frame, partial(_aside, original))
+        return node
+
+    like(getnode, original, "uuid")
+    return getnode
 
 
-def _imported(module: ModuleType) -> None:
-    _awaited.discard(module.__name__)
-    if (patches := _installation.patches) is not None:
-        _put_rust(patches, module)
+def _aside(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Make something of what is no reading by itself."""
+    token = lanes.LANE.set(lanes.OUTSIDE)
+    try:
+        return make(*args, **kwargs)
+    finally:
+        lanes.LANE.reset(token)
 
 
 def _put_rust(patches: Patches, module: ModuleType) -> None:
@@ -229,11 +161,7 @@ def _uuid(original: Callable[..., Any], kind: Callable[[str], Any] = uuid.UUID) 
         made: list[Any] = []
 
         def fresh() -> str:
-            token = lanes.LANE.set(lanes.OUTSIDE)  # what it is made of is no reading
-            try:
-                made.append(original(*args, **kwargs))
-            finally:
-                lanes.LANE.reset(token)
+            made.append(_aside(original, *args, **kwargs))
             return str(made[0])
 
         text = lane.session.read(lane, source, frame, fresh)
@@ -243,25 +171,22 @@ def _uuid(original: Callable[..., Any], kind: Callable[[str], Any] = uuid.UUID) 
     return make
 
 
-# -- names of temporary files ------------------------------------------------------------------------------
+# -- what is imported later --------------------------------------------------------------------------------
 
 
-def _name(original: Callable[[Any], str]) -> Callable[[Any], str]:
-    def __next__(self: Any) -> str:  # noqa: N807 (it stands for one)
-        found, asking = entropy_reading(), caller()
-        if found is None or (asking is not None and asking.f_code is _tempfile_code):
-            return original(self)
-        lane, frame = found
-        return lane.session.read(lane, TEMPFILE, frame, _fresh_name)
-
-    like(__next__, original, "tempfile")
-    return __next__
+def _put_ssl(patches: Patches, module: Any) -> None:
+    # What OpenSSL draws for TLS does not come by here.
+    patches.put(module, "RAND_bytes", unbindable(_sized(module.RAND_bytes), module.RAND_bytes, "ssl"))
 
 
-def _fresh_name() -> str:
-    number = int.from_bytes(real.urandom(8))
-    letters = []
-    for _ in range(NAME_LENGTH):
-        number, index = divmod(number, len(NAME_CHARACTERS))
-        letters.append(NAME_CHARACTERS[index])
-    return "".join(letters)
+_LATER: Final[dict[str, Callable[[Patches, Any], None]]] = {**dict.fromkeys(RUST_UUIDS, _put_rust), "ssl": _put_ssl}
+"""Modules that are patched once they are imported, and how."""
+
+_awaited: set[str] = set()
+"""Those that were not imported yet, when somebody wanted patches."""
+
+
+def _imported(module: ModuleType) -> None:
+    _awaited.discard(module.__name__)
+    if (patches := _installation.patches) is not None:
+        _LATER[module.__name__](patches, module)
