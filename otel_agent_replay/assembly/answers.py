@@ -32,14 +32,23 @@ class Answers:
         recordings: by run id: the run, the process it was begun in, the runs it began.
         run_id: the run to replay.
         stop: ends the process where the program cannot.
+        strict: a reading that was not recorded is a divergence.
     """
 
-    def __init__(self, recordings: Mapping[str, Recording], run_id: str, stop: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self,
+        recordings: Mapping[str, Recording],
+        run_id: str,
+        stop: Callable[[], None] = _nothing,
+        *,
+        strict: bool = False,
+    ) -> None:
         if run_id not in recordings:
             raise UnknownRun(run_id, "the recording that was handed over")
         self._recordings = recordings
         self._stop = stop
         self._elsewhere: Elsewhere | None = None
+        self.strict = strict
         self.main = self._session(recordings[run_id])
         self.sessions = [self.main]
         within: dict[tuple[str, str, str, int], Recording] = {}
@@ -51,11 +60,11 @@ class Answers:
         self._within = within
 
     @classmethod
-    def load(cls, path: Path, run_id: str, stop: Callable[[], None]) -> Answers:
+    def load(cls, path: Path, run_id: str, stop: Callable[[], None], *, strict: bool = False) -> Answers:
         """Read what a replaying command has written. Raises OSError, RecordingError."""
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
-        return cls(recordings, run_id, stop)
+        return cls(recordings, run_id, stop, strict=strict)
 
     def tell(self, elsewhere: Elsewhere) -> None:
         """Let `elsewhere` know what forked children are answered, from now on."""
@@ -87,6 +96,7 @@ class Answers:
     def _session(self, recording: Recording) -> ReplaySession:
         session = ReplaySession(recording, self._gate, self._stop)
         session.elsewhere = self._elsewhere
+        session.strict = self.strict
         return session
 
     def _gate(self, session: ReplaySession) -> ReplayGate:

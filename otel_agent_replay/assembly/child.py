@@ -35,12 +35,13 @@ def start() -> None:
         patches.close_network()
         return
     _end_with_parent()
-    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child))
+    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child), strict=handover.strict)
     child = Child(handover, answers)
     session = answers.main
     answers.tell(child.elsewhere)
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
+    patches.choose(session.recording.run.world)
     patches.install(session.note, named=session.named_environment())
     patches.close_network()
     runs.install(answers)

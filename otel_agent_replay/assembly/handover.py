@@ -24,6 +24,8 @@ class Handover:
     """Path that the child writes its report to."""
     expected: tuple[str, ...] = ()
     stop_at: str = ""
+    strict: bool = False
+    """Whether a reading that was not recorded is a divergence."""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
 

@@ -92,6 +92,7 @@ def replay(
     *,
     expected: Sequence[str] = (),
     stop_at: str = "",
+    strict: bool = False,
     trust: bool = False,
 ) -> Replayed:
     """Find a run, run its command (or `command`) against its recording, and judge how that ended.
@@ -117,6 +118,7 @@ def replay(
             report=str(folder / "report.json"),
             expected=tuple(expected),
             stop_at=stop_at,
+            strict=strict,
             taken=str(folder / "taken"),
         )
         status = _spawn(plan, handover, folder / "handover.json")

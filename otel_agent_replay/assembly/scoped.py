@@ -34,8 +34,9 @@ class Replayed:
         report: what came of it; None until the block has ended.
     """
 
-    def __init__(self, wanted: str, *, partial: bool = False) -> None:
+    def __init__(self, wanted: str, *, partial: bool = False, strict: bool = False) -> None:
         self._wanted = wanted
+        self._strict = strict
         self._partial = partial
         self._answers: Answers | None = None
         self._token: Any = None
@@ -96,7 +97,8 @@ class Replayed:
         self._end(error)
 
     def _begin(self, loaded: find.Loaded) -> None:
-        self._answers = Answers(loaded.recordings, loaded.run_id)
+        self._answers = Answers(loaded.recordings, loaded.run_id, strict=self._strict)
+        patches.choose(self._answers.main.recording.run.world)
         self._unpatch = patches.install(self._answers.main.note)
         runs.install(_Here())
         self._token = LANE.set(self._answers.main.root)
@@ -127,16 +129,17 @@ class _Here:
         return None
 
 
-def replay(run_id: str, *, partial: bool = False) -> Replayed:
+def replay(run_id: str, *, partial: bool = False, strict: bool = False) -> Replayed:
     """Answer the calls of a block from a recording: `with` or `async with`, many at once, each in its context.
 
     Args:
         run_id: a run id, a trace id, a unique beginning of one, or ``latest``.
         partial: the block is a part of the program: recorded calls that it does not make are no divergence.
+        strict: a reading of the clock or of entropy that was not recorded is a divergence.
 
     Raises:
         RecordingError: the run is unknown or unreadable.
         DivergenceError: in the block, where a call has no recorded answer; at its end, where one was swallowed
             or a recorded call was never made.
     """
-    return Replayed(run_id, partial=partial)
+    return Replayed(run_id, partial=partial, strict=strict)

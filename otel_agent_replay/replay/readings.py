@@ -8,6 +8,7 @@ from otel_agent_replay.boundary import virtual
 from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.spots import script_name
 from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.divergence import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,15 @@ class Readings:
         self._new: dict[tuple[str, str, str], int] = {}
         self._clock = virtual.VirtualClock(recording.run.started_ns)
 
-    def read(self, lane: Lane, path: str | None, source: str, frame: FrameType, real: Callable[[], T]) -> T:
+    def read(
+        self,
+        lane: Lane,
+        path: str | None,
+        source: str,
+        frame: FrameType,
+        real: Callable[[], T],
+        refuse: Callable[[Position, str], BaseException] | None = None,
+    ) -> T:
         """The value for this reading.
 
         Args:
@@ -62,6 +71,7 @@ class Readings:
             source: what is read.
             frame: the code that reads.
             real: the real reading; its type is what an unknown one gets, where nothing better is known.
+            refuse: makes what is raised for one that the recording does not know; None to give it a value.
         """
         site = site_of(frame)
         recorded = self._sites.resolve(source, site)
@@ -78,6 +88,8 @@ class Readings:
         key = (lane.path, source, site.id)
         number = self._new.get(key, 0)
         self._new[key] = number + 1
+        if refuse is not None:
+            raise refuse(Position(lane.path, source, number), place_of(site.id))
         return self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
 
     def _lane_of(self, path: str | None, source: str, site: str) -> str:
