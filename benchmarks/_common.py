@@ -26,6 +26,8 @@ PEERS = (
     "opentelemetry-instrumentation-genai-openai==1.3b0",
     "openinference-instrumentation-openai==0.1.66",
     "vcrpy==9.4.2",
+    "freezegun",
+    "time-machine",
 )
 """What is measured beside this project, and the SDK that all of them record."""
 

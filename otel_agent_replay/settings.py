@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary import callers
 from otel_agent_replay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ replay` is, `replay()` in a program is not, and none is with ``OTEL_AGENT_REPLAY
 OTEL_AGENT_REPLAY_ENVIRONMENT = "OTEL_AGENT_REPLAY_ENVIRONMENT"
 """Names, separated by commas, of environment variables whose values are recorded and answered in a replay.
 Default: none. Credentials are always recorded by name only."""
+
+OTEL_AGENT_REPLAY_READINGS_INCLUDE = "OTEL_AGENT_REPLAY_READINGS_INCLUDE"
+"""Dotted names of modules, separated by commas, whose readings of the clock and of entropy are recorded as the
+program's own, with the modules below them. Default: the program, and libraries that are no event loop, client,
+server, telemetry or test tool."""
+
+OTEL_AGENT_REPLAY_READINGS_EXCLUDE = "OTEL_AGENT_REPLAY_READINGS_EXCLUDE"
+"""The same for modules that keep the real clock and real entropy. The longer name wins. Default: none."""
 
 OTEL_AGENT_REPLAY_ORDER = "OTEL_AGENT_REPLAY_ORDER"
 """``auto`` (default: completions are held back while one run owns the process), ``strict`` or ``observed``."""
@@ -112,6 +121,9 @@ class Settings:
     dsn: str
     mode: str
     environment: tuple[str, ...]
+    include: tuple[str, ...]
+    """Modules whose readings count."""
+    exclude: tuple[str, ...]
     order: str
     name: str
     ship: bool
@@ -140,6 +152,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
         dsn=environ.get(OTEL_AGENT_REPLAY_DSN) or f"chdb://{home / 'store'}",
         mode=_choice(environ, OTEL_AGENT_REPLAY_MODE, MODES),
         environment=_listed(environ, OTEL_AGENT_REPLAY_ENVIRONMENT),
+        include=_modules(environ, OTEL_AGENT_REPLAY_READINGS_INCLUDE),
+        exclude=_modules(environ, OTEL_AGENT_REPLAY_READINGS_EXCLUDE),
         order=_choice(environ, OTEL_AGENT_REPLAY_ORDER, ORDERS),
         name=environ.get(OTEL_AGENT_REPLAY_NAME, ""),
         ship=_choice(environ, OTEL_AGENT_REPLAY_SHIP, SHIPS) == "auto",
@@ -162,6 +176,16 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
 
 def _listed(environ: Mapping[str, str], name: str, separator: str = ",") -> tuple[str, ...]:
     return tuple(part.strip() for part in environ.get(name, "").split(separator) if part.strip())
+
+
+def _modules(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    names = _listed(environ, variable)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(f"{variable} names {name!r}, which is no module; write dotted names such as mylib.clock.")
+        if name.partition(".")[0] in callers.BASES:
+            raise UsageError(f"{variable} names {name!r}, which programs run upon: it keeps its clock; leave it out.")
+    return names
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -36,6 +36,7 @@ class Answers:
         run_id: the run to replay.
         stop: ends the process where the program cannot.
         pins: a call that asks something else is answered by its place all the same.
+        strict: a reading that was not recorded is a divergence.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Answers:
         stop: Callable[[], None] = _nothing,
         *,
         pins: bool = False,
+        strict: bool = False,
     ) -> None:
         if run_id not in recordings:
             raise UnknownRun(run_id, "the recording that was handed over")
@@ -55,6 +57,7 @@ class Answers:
         self._recorder: ReplayRecorder | None = None
         self._pins = pins
         self._elsewhere: Elsewhere | None = None
+        self.strict = strict
         self.main = self._session(recordings[run_id])
         self.sessions = [self.main]
         within: dict[tuple[str, str, str, int], Recording] = {}
@@ -66,11 +69,13 @@ class Answers:
         self._within = within
 
     @classmethod
-    def load(cls, path: Path, run_id: str, stop: Callable[[], None], *, pins: bool = False) -> Answers:
+    def load(
+        cls, path: Path, run_id: str, stop: Callable[[], None], *, pins: bool = False, strict: bool = False
+    ) -> Answers:
         """Read what a replaying command has written. Raises OSError, RecordingError."""
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
-        return cls(recordings, run_id, stop, pins=pins)
+        return cls(recordings, run_id, stop, pins=pins, strict=strict)
 
     def tell(self, elsewhere: Elsewhere) -> None:
         """Let `elsewhere` know what forked children are answered, from now on."""
@@ -109,6 +114,7 @@ class Answers:
     def _session(self, recording: Recording) -> ReplaySession:
         session = ReplaySession(recording, self._gate, self._stop, pins=self._pins)
         session.elsewhere = self._elsewhere
+        session.strict = self.strict
         return session
 
     def _gate(self, session: ReplaySession) -> ReplayGate:

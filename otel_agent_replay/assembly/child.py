@@ -39,7 +39,13 @@ def start() -> None:
         patches.close_network()
         return
     _end_with_parent()
-    answers = Answers.load(Path(handover.recording), handover.run_id, stop=lambda: _stop(child), pins=handover.pins)
+    answers = Answers.load(
+        Path(handover.recording),
+        handover.run_id,
+        stop=lambda: _stop(child),
+        pins=handover.pins,
+        strict=handover.strict,
+    )
     child = Child(handover, answers)
     session = answers.main
     answers.tell(child.elsewhere)
@@ -47,6 +53,7 @@ def start() -> None:
         child.record(Path(handover.home))
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
+    patches.choose(session.recording.run.world)
     patches.install(session.note, named=session.named_environment())
     patches.close_network()
     runs.install(answers)

@@ -26,6 +26,8 @@ class Handover:
     stop_at: str = ""
     home: str = ""
     """Directory of the local state that the replay is recorded in; empty where it is not recorded."""
+    strict: bool = False
+    """Whether a reading that was not recorded is a divergence."""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
     pins: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from otel_agent_replay.boundary import guard
+from otel_agent_replay.boundary import callers, guard
 from otel_agent_replay.instrument import _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
@@ -18,9 +18,9 @@ from otel_agent_replay.instrument.libraries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from otel_agent_replay.recording.values import Note
+    from otel_agent_replay.recording.values import Json, Note
 
 LIBRARIES = (*instrumentors.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
 """Libraries that are patched when the program imports them."""
@@ -40,6 +40,14 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
             undo.callback(own.install())
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close
+
+
+def choose(world: Mapping[str, Json]) -> None:
+    """Let the modules read for the program that a run was recorded with, by what `world` says of it."""
+    chosen = world.get("readings")
+    chosen = chosen if isinstance(chosen, dict) else {}
+    include, exclude = (chosen.get(name) for name in ("include", "exclude"))
+    callers.choose(*([str(name) for name in names] if isinstance(names, list) else [] for names in (include, exclude)))
 
 
 def close_network() -> None:

@@ -123,7 +123,7 @@ class ProcessRecorder:
         return session
 
     def _session_world(self) -> dict[str, Json]:
-        kept = ("directory", "hash_seed", "hash_check", "executable")
+        kept = ("directory", "hash_seed", "hash_check", "executable", "readings")
         return {name: value for name, value in self.session.run.world.items() if name in kept}
 
     def _share(self) -> None:
@@ -153,6 +153,7 @@ class Recorded:
 def start(settings: Settings) -> None:
     """Record this process from now on."""
     recorder = ProcessRecorder(settings)
+    patches.choose(recorder.session.run.world)
     patches.install(recorder.session.note, named=settings.environment)
     runs.install(recorder)
     lanes.set_process_root(recorder.session.root)

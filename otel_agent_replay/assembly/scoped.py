@@ -36,8 +36,9 @@ class Replayed:
         report: what came of it; None until the block has ended.
     """
 
-    def __init__(self, wanted: str, *, partial: bool = False, record: bool | None = None) -> None:
+    def __init__(self, wanted: str, *, partial: bool = False, strict: bool = False, record: bool | None = None) -> None:
         self._wanted = wanted
+        self._strict = strict
         self._partial = partial
         self._record = record
         self._recorder: replays.ReplayRecorder | None = None
@@ -100,12 +101,13 @@ class Replayed:
         self._end(error)
 
     def _begin(self, loaded: find.Loaded) -> None:
-        self._answers = Answers(loaded.recordings, loaded.run_id)
+        self._answers = Answers(loaded.recordings, loaded.run_id, strict=self._strict)
         found = settings.read()
         if replays.wanted(self._record, found, command=False):
             self._recorder = replays.shared(found)
         if self._recorder is not None:
             self._answers.record(self._recorder)
+        patches.choose(self._answers.main.recording.run.world)
         self._unpatch = patches.install(self._answers.main.note)
         runs.install(_Here())
         self._token = LANE.set(self._answers.main.root)
@@ -139,12 +141,13 @@ class _Here:
         return None
 
 
-def replay(run_id: str, *, partial: bool = False, record: bool | None = None) -> Replayed:
+def replay(run_id: str, *, partial: bool = False, strict: bool = False, record: bool | None = None) -> Replayed:
     """Answer the calls of a block from a recording: `with` or `async with`, many at once, each in its context.
 
     Args:
         run_id: a run id, a trace id, a unique beginning of one, or ``latest``.
         partial: the block is a part of the program: recorded calls that it does not make are no divergence.
+        strict: a reading of the clock or of entropy that was not recorded is a divergence.
         record: record this replay too, as a run of its own; by default as OTEL_AGENT_REPLAY_RECORD_REPLAYS says, and
             not at all where that says nothing. Its id is `report.recorded_as`.
 
@@ -153,4 +156,4 @@ def replay(run_id: str, *, partial: bool = False, record: bool | None = None) ->
         DivergenceError: in the block, where a call has no recorded answer; at its end, where one was swallowed
             or a recorded call was never made.
     """
-    return Replayed(run_id, partial=partial, record=record)
+    return Replayed(run_id, partial=partial, strict=strict, record=record)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import otel_agent_replay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType, ModuleType
 
 AGENT: Final = 0
@@ -34,9 +34,11 @@ STDLIB: Final = 4
 """Any other standard module: keeps the real clock; entropy is read by its caller."""
 TRANSPORT: Final = 5
 """Clients, pools and drivers: keep the real clock for their timeouts and expiries."""
-OUTSIDE: Final = 6
+EXCLUDED: Final = 6
+"""What the user excluded: keeps its clock, its entropy and its sleeps."""
+OUTSIDE: Final = 7
 """Telemetry, debuggers, servers, test tools: stand outside of every boundary."""
-BASE: Final = 7
+BASE: Final = 8
 """What a program runs upon (event loops, launchers, this package): outside too, and a strand of control begins here."""
 
 FARTHEST: Final = 64
@@ -90,7 +92,8 @@ DEBUGGERS = frozenset(_DEBUGGER_NAMES.split())
 """Packages of debuggers that are no part of Python."""
 TELEMETRY = frozenset(_OUTSIDE_NAMES["telemetry and crash reporters"].split())
 """Packages that tell others what the program does."""
-_BASE = frozenset(_BASE_NAMES.split())
+BASES = frozenset(_BASE_NAMES.split())
+"""Standard modules that a program runs upon: these keep the real clock whatever the user says."""
 _SEEN_THROUGH = frozenset(_SEEN_THROUGH_FILES.split())
 _OUTSIDE = DEBUGGERS.union(*(names.split() for names in _OUTSIDE_NAMES.values()))
 _TRANSPORT = frozenset(_TRANSPORT_NAMES.split())
@@ -145,7 +148,7 @@ def entropy_reader(frame: FrameType) -> FrameType | None:
             kind = kind_of(outer)
         if kind <= DISPATCH or kind == TRANSPORT:
             return outer
-        if kind >= OUTSIDE:
+        if kind >= EXCLUDED:
             break
         outer = outer.f_back
     return None
@@ -167,7 +170,7 @@ def timeout_reader(frame: FrameType) -> FrameType:
 
 def sleeps_really(frame: FrameType) -> bool:
     """Whether a sleep of this code takes its time in a replay too."""
-    return kind_of(frame) in (STDLIB, OUTSIDE, BASE)
+    return kind_of(frame) in (STDLIB, EXCLUDED, OUTSIDE, BASE)
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -193,14 +196,48 @@ def caller(depth: int = 1) -> FrameType | None:
 def kind_of_module(module: ModuleType) -> int:
     """Which of the kinds above the code of a module is, as a whole."""
     file = getattr(module, "__file__", None)
-    return _judge_file(file, module.__name__, "") if isinstance(file, str) else STDLIB
+    return _choice_of(module.__name__, _judge_file(file, module.__name__, "")) if isinstance(file, str) else STDLIB
+
+
+def choose(include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
+    """Have modules, and all below them, read for the program (as its libraries do) or keep the real clock and entropy.
+
+    The longest name that fits a module decides. Names in `BASES` have no effect.
+
+    Args:
+        include: dotted names of modules whose readings count.
+        exclude: of those whose readings do not.
+    """
+    chosen = {**dict.fromkeys(include, LIBRARY), **dict.fromkeys(exclude, EXCLUDED)}
+    if chosen != _chosen:
+        _chosen.clear()
+        _chosen.update(chosen)
+        for forget in (KINDS.clear, *forgetting):
+            forget()
+
+
+_chosen: dict[str, int] = {}
+
+forgetting: list[Callable[[], None]] = []
+"""What else depends on what code is, and has to be forgotten where that changes."""
+
+
+def _choice_of(module: str, kind: int) -> int:
+    """What a module is by the user's choice, where `kind` is what it is without one."""
+    if not _chosen or kind == BASE or (name := module) == "":
+        return kind
+    while name not in _chosen:
+        name, dot, _ = name.rpartition(".")
+        if not dot:
+            return kind
+    return min(kind, LIBRARY) if _chosen[name] == LIBRARY else EXCLUDED
 
 
 def _judge(code: CodeType, module: object) -> int:
     name = module if isinstance(module, str) else ""
     if code.co_filename.startswith("<"):
-        return _judge_unfiled(code, name)
-    return _judge_file(code.co_filename, name, code.co_qualname)
+        return _choice_of(name, _judge_unfiled(code, name))
+    return _choice_of(name, _judge_file(code.co_filename, name, code.co_qualname))
 
 
 def _judge_file(filename: str, name: str, qualname: str) -> int:
@@ -251,7 +288,7 @@ def _judge_standard(path: str, qualname: str) -> int:
         return DISPATCH
     if path in _SEEN_THROUGH:
         return SEEN_THROUGH
-    return BASE if path.partition("/")[0].removesuffix(".py") in _BASE else STDLIB
+    return BASE if path.partition("/")[0].removesuffix(".py") in BASES else STDLIB
 
 
 def _judge_package(module: str) -> int:

@@ -222,6 +222,34 @@ class TimerHandle(asyncio.TimerHandle):
         super().cancel()
 
 
+class ForeignTimerHandle(TimerHandle):
+    """The same in a loop that does not derive from asyncio's own."""
+
+    __slots__ = ("behind",)
+
+    behind: asyncio.TimerHandle | None
+    """The loop's own timer, which runs this one; None in a replay."""
+
+    def __init__(
+        self,
+        turn: TimerTurn,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        super().__init__(turn, callback, args, loop, context)
+        self.behind = None
+
+    def cancel(self) -> None:
+        """Cancel both, and give up the place."""
+        if not self.cancelled():
+            self.turn.gate.give_up(self.turn)
+        if self.behind is not None:
+            self.behind.cancel()
+        asyncio.Handle.cancel(self)  # the loop knows nothing of this one
+
+
 class WaitTurn(Completion):
     """A thread that waits to be notified, or for its timeout: stands among a Condition's waiters.
 

@@ -26,7 +26,44 @@ for ever keep names of a bounded length."""
 FARTHEST = 1 << 16
 """No instruction of code that is remembered in `Lane.sites` is farther from its beginning, in bytes."""
 
+OFFSETS: dict[str, int] = {}
+"""What is added to an instruction to tell sources apart, by source; `offset_of` fills it."""
+
 _serials = count()
+
+
+class Memo(dict[int, list[object]]):
+    """Where the values of the call sites of one frame wait to be written, by instruction and source.
+
+    It is kept as the trace function of the frame, the one place where something can stand that goes with it: a
+    frame that is held would keep its variables alive. A tracer that finds it there replaces it, or calls it for
+    nothing; a debugger takes it for none.
+    """
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self, *_: object) -> None:
+        return None
+
+
+class Mark(Memo):
+    """What stands in the place of a memo."""
+
+    __slots__ = ()
+
+
+ONCE = Mark()
+"""Stands in a frame that has read once, and may never again: most have no need of a memo."""
+NEVER = Mark()
+"""Stands in a frame that may go on in another lane, or be called from somewhere else: it has none."""
+
+
+def offset_of(source: str) -> int:
+    """What is added to an instruction, no farther than `FARTHEST`, where this source is read."""
+    return OFFSETS.setdefault(source, len(OFFSETS) * FARTHEST)
 
 
 class Lane:

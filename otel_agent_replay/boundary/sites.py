@@ -17,7 +17,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Final
 
 from otel_agent_replay.boundary.alignment import Program
-from otel_agent_replay.boundary.callers import AGENT, BASE, DISPATCH, KINDS, caller, frames, kind_of
+from otel_agent_replay.boundary.callers import AGENT, BASE, DISPATCH, KINDS, caller, forgetting, frames, kind_of
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.spots import CALLED_BY, INLINED, Line, Site, Spot, lines_of, module_name, two
 
@@ -49,6 +49,8 @@ _spots: dict[tuple[int, int], Spot] = {}
 """By code object and instruction."""
 _sites: dict[tuple[int, ...], Site] = {}
 """By the code objects and instructions of the frames that name it."""
+
+forgetting.extend((_paces.clear, _sites.clear))
 
 
 def site_of(frame: FrameType) -> Site:

@@ -34,6 +34,7 @@ from otel_agent_replay.errors import UsageError
 @click.option(
     "--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N."
 )
+@click.option("--strict", is_flag=True, help="A reading of the clock or of entropy that was not recorded is refused.")
 @click.option("--trust", is_flag=True, help="Run the recorded command though this user did not record it.")
 @click.option(
     "--record/--no-record",
@@ -47,6 +48,7 @@ def command(
     report: str | None,
     expected: tuple[str, ...],
     stop_at: str,
+    strict: bool,  # noqa: FBT001 (click gives it by name)
     trust: bool,  # noqa: FBT001 (click gives it by name)
     record: bool | None,  # noqa: FBT001 (click gives it by name)
     quiet: bool,  # noqa: FBT001 (click gives it by name)
@@ -61,7 +63,14 @@ def command(
             f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file."
         )
     result = launch.replay(
-        settings.read(), run, list(command), expected=list(expected), stop_at=stop_at, trust=trust, record=record
+        settings.read(),
+        run,
+        list(command),
+        expected=list(expected),
+        stop_at=stop_at,
+        strict=strict,
+        trust=trust,
+        record=record,
     )
     if report is not None:
         Path(report).write_text(json.dumps(result.report, indent=2, allow_nan=False) + "\n", "utf-8")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import DISPATCH, SEEN_THROUGH, clock_reader, kind_of
-from otel_agent_replay.boundary.lanes import GROUND, LANE, OUTSIDE
+from otel_agent_replay.boundary.lanes import GROUND, LANE, ONCE, OUTSIDE, Memo
 from otel_agent_replay.boundary.sites import is_near
 
 if TYPE_CHECKING:
@@ -46,16 +46,31 @@ class Keeping(Protocol):
     def keep(self, lane: Lane, source: str, frame: FrameType, value: object, *, near: bool) -> None:
         """Keep it; `near` if `frame` and its caller tell the call site, so that the lane can remember it."""
 
+    def follow(self, lane: Lane, source: str, frame: FrameType) -> None:
+        """Let a frame remember what its lane remembers of the call that it is making."""
+
     def pack(self) -> None:
         """Write what waits."""
 
 
-def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]:
+def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]:  # noqa: C901 (`read`)
     """The replacement of a function that takes nothing. It is called often: everything it needs is at hand."""
-    lane_here, getframe, ground, nobody = LANE.get, _getframe, GROUND, NOBODY
+    lane_here, getframe, ground, nobody, once = LANE.get, _getframe, GROUND, NOBODY, ONCE
+    offset = lanes.offset_of(source)
 
-    def read(_: object) -> Any:
+    def read(_: object) -> Any:  # noqa: C901 (it is called often)
         value = original()
+        try:
+            frame = getframe(1)
+            memo = frame.f_trace
+            if type(memo) is Memo:
+                kept = memo[frame.f_lasti + offset]
+                kept.append(value)
+                if len(kept) >= FULL:
+                    write()
+                return value
+        except (KeyError, ValueError):
+            pass
         lane = lane_here()
         if ground:
             lane = lanes.grounded(lane)
@@ -73,16 +88,19 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
             if values is nobody:
                 return value
             values.append(value)
-            if len(values) < FULL:
-                return value
-            write()
+            if memo is None:
+                frame.f_trace = once
+            elif memo is once:
+                follow(source, frame)
+            if len(values) >= FULL:
+                write()
             return value
         return first(source, value, original)
 
     return read
 
 
-def times(
+def times(  # noqa: C901 (`now`)
     original: Callable[[tzinfo | None], datetime],
     sources: tuple[str, str],
     otherwise: Callable[[type[datetime], tzinfo | None], datetime],
@@ -96,13 +114,25 @@ def times(
         otherwise: makes the time of another class or zone.
         unknown: keeps a time that `original` gave to a call site that nobody remembers, two frames out.
     """
-    lane_here, getframe, ground, nobody = LANE.get, _getframe, GROUND, NOBODY
+    lane_here, getframe, ground, nobody, once = LANE.get, _getframe, GROUND, NOBODY, ONCE
     without, with_zone = sources
+    offset, offset_with_zone = map(lanes.offset_of, sources)
 
-    def now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:
+    def now(cls: type[datetime], tz: tzinfo | None = None) -> datetime:  # noqa: C901 (as above)
         if cls is not datetime or (tz is not None and tz is not UTC):
             return otherwise(cls, tz)
         value = original(tz)
+        try:
+            frame = getframe(1)
+            memo = frame.f_trace
+            if type(memo) is Memo:
+                kept = memo[frame.f_lasti + (offset if tz is None else offset_with_zone)]
+                kept.append(value)
+                if len(kept) >= FULL:
+                    write()
+                return value
+        except (KeyError, ValueError):
+            pass
         lane = lane_here()
         if ground:
             lane = lanes.grounded(lane)
@@ -120,9 +150,12 @@ def times(
             if values is nobody:
                 return value
             values.append(value)
-            if len(values) < FULL:
-                return value
-            write()
+            if memo is None:
+                frame.f_trace = once
+            elif memo is once:
+                follow(which, frame)
+            if len(values) >= FULL:
+                write()
             return value
         return unknown(value, tz)
 
@@ -164,6 +197,13 @@ def first(source: str, value: Any, original: Callable[[], Any], depth: int = 2) 
     near = REMEMBERS and reader is frame and is_near(frame) and sys.gettrace() is None
     keep(lane, source, reader, value, near=near)
     return value
+
+
+def follow(source: str, frame: FrameType) -> None:
+    """Let a frame remember where its values are kept: it reads more than once."""
+    lane = lanes.current()
+    if lane is not None:
+        cast("Keeping", lane.session).follow(lane, source, frame)
 
 
 def write() -> None:

@@ -35,7 +35,6 @@ MOST: Final = 1 << 20
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (compared with times that have no zone)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_WIDEST: Final = 1 << 63
 _SAMPLE: Final = 16
 """The first so many values tell whether differences say it shorter."""
 _IN_BASE64: Final = 11
@@ -116,10 +115,10 @@ def _of_bytes(data: str) -> list[Json]:
 
 def _packed(form: str, numbers: list[int]) -> Json:
     """None where a difference is too wide for a reader of JSON."""
-    differences = [numbers[0], *map(sub, numbers[1:], numbers)]
-    if max(differences) >= _WIDEST or min(differences) < -_WIDEST:
+    try:
+        return {form: orjson.dumps([numbers[0], *map(sub, numbers[1:], numbers)]).decode()[1:-1]}
+    except TypeError:
         return None
-    return {form: orjson.dumps(differences).decode()[1:-1]}
 
 
 def _times(values: Sequence[datetime]) -> Json:

@@ -103,6 +103,8 @@ class ReplaySession:
         """Told of what is answered in forked children."""
         self.transcript: Transcript | None = None
         """What this replay is recorded as."""
+        self.strict = False
+        """Whether a reading that was not recorded is a divergence."""
         self._stop = stop
         self._lock = threading.RLock()  # a finaliser may come back here
         self._events = {(event.lane, event.key, event.ordinal): event.seq for event in recording.order}
@@ -130,8 +132,15 @@ class ReplaySession:
 
     def read(self, lane: Lane, source: str, frame: FrameType, real: Callable[[], T]) -> T:
         """The recorded value of this reading, or a derived one where the recording has none."""
+        refuse = self._unrecorded if self.strict else None
         with self._lock:
-            return self.readings.read(lane, self.lanes.resolve(lane), source, frame, real)
+            return self.readings.read(lane, self.lanes.resolve(lane), source, frame, real, refuse)
+
+    def _unrecorded(self, position: Position, place: str) -> DivergenceError:
+        """What is raised for a reading that was not recorded, in a strict replay."""
+        summary = f"{place} reads what was not recorded there"
+        remedy = "Replay without --strict to give it a derived value, or give the program as it was."
+        return self.diverge(Divergence(DivergenceClass.EXHAUSTED, position, None, summary, (), remedy))
 
     def seeded(self, lane: Lane, frame: FrameType) -> Draws:
         """How many draws of this generator were kept by its seed."""

@@ -9,6 +9,7 @@ from otel_agent_replay.boundary.draws import DRAWN, Draws, draws_of
 from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.spots import script_name
 from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.divergence import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +59,15 @@ class Readings:
         self.told: Callable[[str, str, str, int, object], None] | None = None
         """Told of each reading that the recording does not know: lane, source, site, how-manyth of it, value."""
 
-    def read(self, lane: Lane, path: str | None, source: str, frame: FrameType, real: Callable[[], T]) -> T:
+    def read(
+        self,
+        lane: Lane,
+        path: str | None,
+        source: str,
+        frame: FrameType,
+        real: Callable[[], T],
+        refuse: Callable[[Position, str], BaseException] | None = None,
+    ) -> T:
         """The value for this reading.
 
         Args:
@@ -67,6 +76,7 @@ class Readings:
             source: what is read.
             frame: the code that reads.
             real: the real reading; its type is what an unknown one gets, where nothing better is known.
+            refuse: makes what is raised for one that the recording does not know; None to give it a value.
         """
         site = site_of(frame)
         recorded = self._sites.resolve(source, site)
@@ -83,6 +93,8 @@ class Readings:
         key = (lane.path, source, site.id)
         number = self._new.get(key, 0)
         self._new[key] = number + 1
+        if refuse is not None:
+            raise refuse(Position(lane.path, source, number), place_of(site.id))
         derived = self._clock.derived(self._run_id, lane.path, source, site.id, number, real)
         if self.told is not None:
             self.told(lane.path, source, site.id, number, derived)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import defaultdict
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
-from otel_agent_replay.boundary.lanes import FARTHEST, Lane
+from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, Lane, Memo, offset_of
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
@@ -33,7 +34,7 @@ from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import CodeType, FrameType
+    from types import FrameType
 
     from otel_agent_replay.boundary.order import Gate
     from otel_agent_replay.boundary.session import Answer, Call, Turn
@@ -74,8 +75,8 @@ class RecordSession:
         """How many readings of each have been handed on."""
         self._seeded: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._draws: list[Draws] = []
-        self._places: dict[int, dict[int, tuple[CodeType, CodeType, str, list[object]]]] = {}
-        """What lanes remember of the readings that wait, by id."""
+        self._places: dict[int, dict[int, Any]] = {}
+        """What lanes and frames remember of the readings that wait, by id."""
         self._waiting = 0
         self._events: list[OrderEvent] = []
         self._notes: list[Note] = []
@@ -125,13 +126,33 @@ class RecordSession:
             reading = self._waiting_for(key)
             reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
             full = len(reading.values) >= PACK_AT
-            if near and outer.f_lasti < FARTHEST:
+            if near and max(frame.f_lasti, outer.f_lasti) < FARTHEST:
+                values = cast("list[object]", reading.values)
                 self._places[id(lane.sites)] = lane.sites
-                lane.sites[place] = (frame.f_code, outer.f_code, source, reading.values)  # type: ignore[assignment]
+                lane.sites[place] = (frame.f_code, outer.f_code, source, values)
+                memo = frame.f_trace
+                if type(memo) is Memo:
+                    self._places[id(memo)] = memo
+                    memo[frame.f_lasti + offset_of(source)] = values
                 if self._readings.get(key) is not reading:  # a finaliser came in between, and they were handed on
-                    lane.sites.pop(place, None)
+                    for remembered in self._places.values():
+                        remembered.clear()
         if full:
             self.pack()
+
+    def follow(self, lane: Lane, source: str, frame: FrameType) -> None:
+        """Let a frame remember what its lane remembers of the call that it is making."""
+        if frame.f_code.co_flags & _RESUMED:
+            frame.f_trace = NEVER
+            return
+        memo = Memo()
+        outer = frame.f_back or frame
+        with self._lock:
+            self._places[id(memo)] = memo
+            frame.f_trace = memo
+            known = lane.sites.get(frame.f_lasti * FARTHEST + outer.f_lasti)
+            if known is not None and known[0] is frame.f_code and known[1] is outer.f_code and known[2] is source:
+                memo[frame.f_lasti + offset_of(source)] = known[3]
 
     def environment(self, name: str, value: str | None) -> str | None:
         """Note by name that a credential was looked for; its value is never kept."""
@@ -239,6 +260,10 @@ class RecordSession:
 
 
 _PLAIN = frozenset((int, float, str, bool))
+
+
+_RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Code that may go on in another lane, or called from somewhere else."""
 
 
 def _plain(values: list[Json]) -> list[Json]:

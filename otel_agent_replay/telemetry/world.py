@@ -38,6 +38,14 @@ class Wanted(Protocol):
     def environment(self) -> tuple[str, ...]:
         """Names of the environment variables whose values are recorded."""
 
+    @property
+    def include(self) -> tuple[str, ...]:
+        """Modules whose readings count."""
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """Modules whose readings do not."""
+
 
 def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Json]:
     """What is known when the run begins.
@@ -46,7 +54,7 @@ def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Js
     (empty where it is not fixed), `hash_check`, `timezone`
     (as `TZ` takes it; null where it cannot be told), `git` (`commit`, `branch`; absent outside of a work tree),
     `environment` (value by name, null where unset),
-    `credentials` (names only).
+    `credentials` (names only), `readings` (modules that are included and excluded; absent where none are).
     """
     directory = _directory()
     world: dict[str, Json] = {
@@ -64,6 +72,8 @@ def describe_world(settings: Wanted, environ: Mapping[str, str]) -> dict[str, Js
         "environment": {name: environ.get(name) for name in settings.environment if not is_credential(name)},
         "credentials": [*sorted(name for name in environ if is_credential(name))],
     }
+    if settings.include or settings.exclude:
+        world["readings"] = {"include": [*settings.include], "exclude": [*settings.exclude]}
     git = gitstate.describe(Path(directory)) if directory else None
     if git is not None:
         world["git"] = {**git}

@@ -39,9 +39,15 @@ _users: set[object] = set()
 """Whoever has installed them, and not undone that."""
 _lock = threading.RLock()
 
+
+def _install_uvloop(patches: Patches) -> None:
+    tasks.install_uvloop(patches)
+    timers.install_uvloop(patches)
+
+
 LATER: dict[str, Callable[[Patches], None]] = {
     "anyio._backends._asyncio": anyio_threads.install,
-    "uvloop": tasks.install_uvloop,
+    "uvloop": _install_uvloop,
 }
 """What is patched once the program has imported it."""
 

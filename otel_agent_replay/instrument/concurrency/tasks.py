@@ -42,7 +42,7 @@ def install(patches: Patches) -> None:
 
 
 def install_uvloop(patches: Patches) -> None:
-    """uvloop: its tasks are lanes. Its timers are its own, so they keep real time and have no order."""
+    """uvloop: its tasks are lanes."""
     loop = sys.modules["uvloop"].Loop
     patches.put(loop, "create_task", _create_task)
     patches.put(loop, "run_forever", _run_forever)
