@@ -82,7 +82,7 @@ class ReplayRecorder:
         transcript = Transcript(run, self._sink(self._writer, masker, shown=False))
         for trouble in self._troubles:
             transcript.note(Note(NoteKind.FAULT, trouble, incomplete=False))
-        session.keep(transcript)
+        session.record_as(transcript)
         return transcript
 
     def end(

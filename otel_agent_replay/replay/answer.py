@@ -172,7 +172,7 @@ class ReplaySession:
             if self.transcript is not None:
                 self.transcript.note(note)
 
-    def keep(self, transcript: Transcript) -> None:
+    def record_as(self, transcript: Transcript) -> None:
         """Record this replay from now on."""
         self.transcript = transcript
         self.readings.told = transcript.derived
