@@ -45,7 +45,7 @@ def pack(values: Sequence[Any]) -> Json:
         return list(values)
     packed: Json = None
     if kind is float and sys.byteorder == "little":
-        packed = _packed("float", array("q", array("d", values).tobytes()).tolist())
+        packed = _packed("float", memoryview(array("d", values)).cast("B").cast("q").tolist())
     elif kind is int:
         packed = _packed("int", list(values))
     elif kind is str:
