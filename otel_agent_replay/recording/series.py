@@ -98,7 +98,7 @@ def _formed(form: str, numbers: list[Any]) -> list[Json]:
 
 
 def _doubles(data: bytes) -> Json:
-    bits = array("q", data).tolist()
+    bits = memoryview(data).cast("q").tolist()
     some = bits[:_SAMPLE]
     differences = _packed("float", some)
     if differences is None or len(str(differences)) > len(some) * _IN_BASE64:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
-from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, Lane, Memo, offset_of
+from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, Lane, Memo, offset_of
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
@@ -205,7 +205,8 @@ class RecordSession:
             for reading in readings:
                 self._counts[reading.lane, reading.source, reading.site] = reading.first + len(reading.values)
         for reading in readings:
-            reading.values = _plain(reading.values)
+            if reading.source not in OFFSETS or not reading.source.startswith("clock:time."):  # those are numbers
+                reading.values = _plain(reading.values)
         self._sink.packed(readings, events, notes)
 
     def flush(self) -> None:
