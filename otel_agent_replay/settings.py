@@ -59,6 +59,23 @@ OTEL_AGENT_REPLAY_KEEP_SUCCEEDED = "OTEL_AGENT_REPLAY_KEEP_SUCCEEDED"
 
 OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
 """The same for runs that failed or never ended. Default: ``90d``."""
+
+OTEL_AGENT_REPLAY_CAPTURE = "OTEL_AGENT_REPLAY_CAPTURE"
+"""What is recorded beside calls, separated by commas: ``process`` (commands), ``filesystem`` (files and directories),
+``human`` (what people type), ``machine`` (host, user, processors and the like). Default: all; ``none`` for none. What is
+not recorded is left to the machine in a replay."""
+
+OTEL_AGENT_REPLAY_FILES_INCLUDE = "OTEL_AGENT_REPLAY_FILES_INCLUDE"
+"""Patterns, separated by commas, of files that are recorded though they would not be, such as ``/etc/agent/*``. ``*`` is
+any text; a path below the directory that the run begins in is named from there."""
+
+OTEL_AGENT_REPLAY_FILES_EXCLUDE = "OTEL_AGENT_REPLAY_FILES_EXCLUDE"
+"""The same of files that are never recorded, and in a replay are read and written on the disk, such as ``prompts/*``."""
+
+OTEL_AGENT_REPLAY_FILE_LIMIT = "OTEL_AGENT_REPLAY_FILE_LIMIT"
+"""Bytes of a file that are recorded, at most. Default: 16M. A larger file is read from the disk in a replay, where it is
+still what it was; else the replay cannot go on."""
+
 OTEL_AGENT_REPLAY_MASK_DEFAULTS = "OTEL_AGENT_REPLAY_MASK_DEFAULTS"
 """``on`` (default: credentials are masked by the headers, names and shapes that they have) or ``off``."""
 
@@ -84,6 +101,7 @@ MODES = ("record", "off")
 SHIPS = ("auto", "off")
 ORDERS = ("auto", "strict", "observed")
 SWITCH = ("on", "off")
+CAPTURES = ("process", "filesystem", "human", "machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +136,11 @@ class Settings:
     """Nanoseconds; None for ever."""
     keep_failed_ns: int | None
     mask: Masking = field(default_factory=lambda: Masking())
+    capture: tuple[str, ...] = CAPTURES
+    files_include: tuple[str, ...] = ()
+    files_exclude: tuple[str, ...] = ()
+    file_limit: int = 16 << 20
+    """Bytes."""
 
     @property
     def spool(self) -> Path:
@@ -149,11 +172,26 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
             hook=environ.get(OTEL_AGENT_REPLAY_MASK_HOOK, "").strip(),
             secret=environ.get(OTEL_AGENT_REPLAY_MASK_SECRET, ""),
         ),
+        capture=_several(environ, OTEL_AGENT_REPLAY_CAPTURE, CAPTURES),
+        files_include=_listed(environ, OTEL_AGENT_REPLAY_FILES_INCLUDE),
+        files_exclude=_listed(environ, OTEL_AGENT_REPLAY_FILES_EXCLUDE),
+        file_limit=_bytes(environ, OTEL_AGENT_REPLAY_FILE_LIMIT, "16M"),
     )
 
 
 def _listed(environ: Mapping[str, str], name: str, separator: str = ",") -> tuple[str, ...]:
     return tuple(part.strip() for part in environ.get(name, "").split(separator) if part.strip())
+
+
+def _several(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Some of the choices; all where nothing is set."""
+    given = tuple(part.lower() for part in _listed(environ, name))
+    if given == ("none",):
+        return ()
+    for one in given:
+        if one not in choices:
+            raise UsageError(f"{name} names {one!r}; set it to some of {', '.join(choices)}, or to none.")
+    return given or choices
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from otel_agent_replay.instrument import _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
     clock,
+    commands,
     environment,
     process,
     randomness,
@@ -36,7 +37,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
     environment.watch(named)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
-        for own in (clock, randomness, process, environment, sockets):
+        for own in (clock, randomness, process, environment, sockets, commands):
             undo.callback(own.install())
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close

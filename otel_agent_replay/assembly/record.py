@@ -62,7 +62,7 @@ class ProcessRecorder:
                 name=settings.name or _program_name(),
                 started_ns=real.time_ns(),
                 entry={"kind": "process", "argv": list(sys.orig_argv)},
-                world=world.describe_world(settings, os.environ),
+                world={**world.describe_world(settings, os.environ), **_captured(settings)},
             ),
             strict=settings.order != "observed",
         )
@@ -118,7 +118,7 @@ class ProcessRecorder:
         return session
 
     def _session_world(self) -> dict[str, Json]:
-        kept = ("directory", "hash_seed", "executable")
+        kept = ("directory", "hash_seed", "executable", "captured", "files")
         return {name: value for name, value in self.session.run.world.items() if name in kept}
 
     def _share(self) -> None:
@@ -175,6 +175,16 @@ def _custody(settings: Settings) -> Custody:
         _logger.warning("not shipping: %s", error)
     forked = partial(resource.attributes, forked=True)
     return custody.Custody(settings.home, to, resource.attributes(), settings.batch_bytes, forked)
+
+
+def _captured(settings: Settings) -> dict[str, Json]:
+    """What the run captures beside calls; a replay goes by what was captured then."""
+    files: dict[str, Json] = {
+        "include": list(settings.files_include),
+        "exclude": list(settings.files_exclude),
+        "limit": settings.file_limit,
+    }
+    return {"captured": list(settings.capture), "files": files}
 
 
 def _program_name() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
-from otel_agent_replay.boundary.session import Answer, was_cancelled
+from otel_agent_replay.boundary.session import Answer, captured, was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
@@ -59,6 +59,8 @@ class ReplaySession:
         stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.recording = recording
+        self.world = recording.run.world
+        self.captured = captured(self.world)
         self.trace_id = recording.run.trace_id
         self.root = Lane(self)
         lanes = {record.position.lane for record in recording.crossings}
@@ -71,6 +73,8 @@ class ReplaySession:
         self.divergences: list[Divergence] = []
         self.moved: list[tuple[Position, str]] = []
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
+        self.unrecorded: list[Position] = []
+        """Calls that the recording does not know, answered with what the program itself had made before."""
         self.notes: list[Note] = []
         self.declared: dict[str, Json] = {}
         self.answered = 0
@@ -214,6 +218,11 @@ class ReplayedCrossing:
             path = session.lanes.resolve(self._caller)
             record, moved_from = session.matcher.find(self._caller, path, key, fits)
             if record is None:
+                known = None if self._call.otherwise is None else self._call.otherwise()
+                if known is not None:
+                    self.answer = known
+                    session.unrecorded.append(self.position)
+                    return
                 nearest = session.matcher.nearest(self._caller, path, key, alike)
                 own = session.matcher.own(self._caller, path, key)
                 spent = own is None or all(False for _ in own.waiting())

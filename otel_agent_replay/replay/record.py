@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.lanes import Lane
-from otel_agent_replay.boundary.session import was_cancelled
+from otel_agent_replay.boundary.session import captured, was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
 from otel_agent_replay.recording import codec, names
@@ -59,6 +59,8 @@ class RecordSession:
 
     def __init__(self, run: RunRecord, sink: Sink, gate: Callable[[Log, Callable[[Note], None]], Gate]) -> None:
         self.run = run
+        self.world = run.world
+        self.captured = captured(run.world)
         self.trace_id = run.trace_id
         self.root = Lane(self)
         self.order = gate(self._numbered, self.note)
