@@ -11,6 +11,7 @@ from otel_agent_replay.instrument.libraries import (
     asgi,
     clock,
     commands,
+    commands_async,
     environment,
     process,
     randomness,
@@ -37,7 +38,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
     environment.watch(named)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
-        for own in (clock, randomness, process, environment, sockets, commands):
+        for own in (clock, randomness, process, environment, sockets, commands, commands_async):
             undo.callback(own.install())
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close

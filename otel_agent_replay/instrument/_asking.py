@@ -29,6 +29,9 @@ PEOPLE: Final = "human"
 MACHINE: Final = "machine"
 """Of `Session.captured`: what the program asks about its process and its machine belongs to this run."""
 
+_HANDED_ON: Final = "otel_agent_replay.instrument.concurrency."
+"""Our own code that calls what the program handed to a thread or a pool."""
+
 _getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 
 
@@ -59,7 +62,8 @@ def asker(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
             kind = kind_of(frame)
         if kind <= DISPATCH:
             return frame
-        if frame.f_globals.get("__name__") not in through:
+        name = frame.f_globals.get("__name__")
+        if name not in through and not str(name).startswith(_HANDED_ON):
             return None
         frame = frame.f_back
     return None

@@ -84,6 +84,48 @@ p = subprocess.Popen(["sh", "-c", "echo $$; sleep 0.1; echo b"], stdout=subproce
 print(p.stdout.read(3), p.stdout.read(), p.wait())
 p.stdout.close()
 """,
+    "asyncio": """
+import asyncio, asyncio.subprocess, subprocess
+PIPE = asyncio.subprocess.PIPE
+async def main():
+    p = await asyncio.create_subprocess_exec("sh", "-c", "cat; echo $$ >&2; exit 3", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    print(p.pid, await p.communicate(b"input"), p.returncode)
+    p = await asyncio.create_subprocess_shell("echo $$; read a; echo got $a; echo 3", stdin=PIPE, stdout=PIPE)
+    print(p.returncode, await p.stdout.readline())
+    p.stdin.write(b"hello\\n")
+    await p.stdin.drain()
+    print(await p.stdout.readuntil(b"hello"), await p.stdout.readexactly(1))
+    async for line in p.stdout:
+        print(line)
+    print(p.stdout.at_eof(), await p.wait(), p.returncode)
+    p.stdin.close()
+    await p.stdin.wait_closed()
+    try:
+        await (await asyncio.create_subprocess_exec("no-such-program")).wait()
+    except FileNotFoundError as error:
+        print(repr(error))
+    p = await asyncio.create_subprocess_exec("sleep", "30", stdout=PIPE)
+    try:
+        await asyncio.wait_for(p.communicate(), 0.2)
+    except TimeoutError:
+        print("slow", p.returncode)
+    p.kill()
+    print(await p.wait())
+    p = await asyncio.create_subprocess_shell("printf abc", stdout=PIPE)
+    try:
+        await p.stdout.readexactly(9)
+    except asyncio.IncompleteReadError as error:
+        print(error)
+    print(await p.wait())
+    async def one(n):
+        p = await asyncio.create_subprocess_shell(f"sleep 0.0{9 - n}; echo {n} $$", stdout=PIPE)
+        out, _ = await p.communicate()
+        return out
+    for first in asyncio.as_completed([one(n) for n in range(6)]):
+        print(await first)
+    print(await asyncio.to_thread(subprocess.check_output, ["sh", "-c", "echo $$"]))
+asyncio.run(main())
+""",
     "threads": """
 import subprocess, threading
 from concurrent.futures import ThreadPoolExecutor
