@@ -62,19 +62,19 @@ OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
 
 OTEL_AGENT_REPLAY_CAPTURE = "OTEL_AGENT_REPLAY_CAPTURE"
 """What is recorded beside calls, separated by commas: ``process`` (commands), ``filesystem`` (files and directories),
-``human`` (what people type), ``machine`` (host, user, processors and the like). Default: all; ``none`` for none. What is
-not recorded is left to the machine in a replay."""
+``human`` (what people type), ``machine`` (host, user, processors and the like). Default: all; ``none`` for none. What
+is not recorded is left to the machine in a replay."""
 
 OTEL_AGENT_REPLAY_FILES_INCLUDE = "OTEL_AGENT_REPLAY_FILES_INCLUDE"
-"""Patterns, separated by commas, of files that are recorded though they would not be, such as ``/etc/agent/*``. ``*`` is
-any text; a path below the directory that the run begins in is named from there."""
+"""Patterns, separated by commas, of files that are recorded though they would not be, such as ``/etc/agent/*``. ``*``
+is any text; a path below the directory that the run begins in is named from there."""
 
 OTEL_AGENT_REPLAY_FILES_EXCLUDE = "OTEL_AGENT_REPLAY_FILES_EXCLUDE"
-"""The same of files that are never recorded, and in a replay are read and written on the disk, such as ``prompts/*``."""
+"""The same of files that are never recorded, and in a replay are left on the disk, such as ``prompts/*``."""
 
 OTEL_AGENT_REPLAY_FILE_LIMIT = "OTEL_AGENT_REPLAY_FILE_LIMIT"
-"""Bytes of a file that are recorded, at most. Default: 16M. A larger file is read from the disk in a replay, where it is
-still what it was; else the replay cannot go on."""
+"""Bytes of a file that are recorded, at most. Default: 16M. A larger file is read from the disk in a replay, where it
+is still what it was; else the replay cannot go on."""
 
 OTEL_AGENT_REPLAY_MASK_DEFAULTS = "OTEL_AGENT_REPLAY_MASK_DEFAULTS"
 """``on`` (default: credentials are masked by the headers, names and shapes that they have) or ``off``."""

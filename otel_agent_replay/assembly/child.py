@@ -42,6 +42,7 @@ def start() -> None:
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
     patches.install(session.note, named=session.named_environment())
+    patches.take_process(str(Path(handover.report).parent))
     patches.close_network()
     runs.install(answers)
     lanes.set_process_root(session.root)

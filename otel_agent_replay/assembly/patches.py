@@ -6,16 +6,22 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import guard
-from otel_agent_replay.instrument import _patch, concurrency, instrumentors
+from otel_agent_replay.instrument import _filesystem, _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
+    changes,
     clock,
     commands,
     commands_async,
     environment,
+    files,
+    listings,
+    machine,
+    people,
     process,
     randomness,
     sockets,
+    sqlite,
     wsgi,
 )
 
@@ -28,6 +34,24 @@ LIBRARIES = (*instrumentors.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
 """Libraries that are patched when the program imports them."""
 
 
+OWN = (
+    clock,
+    randomness,
+    process,
+    environment,
+    sockets,
+    commands,
+    commands_async,
+    files,
+    listings,
+    changes,
+    sqlite,
+    people,
+    machine,
+)
+"""What is patched of the standard library."""
+
+
 def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callable[[], None]:
     """Patch this process. Gives what undoes this call; the patches go with the last of them.
 
@@ -38,10 +62,21 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
     environment.watch(named)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
-        for own in (clock, randomness, process, environment, sockets, commands, commands_async):
+        for own in OWN:
             undo.callback(own.install())
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close
+
+
+def take_process(folder: str = "") -> None:
+    """The whole process is recorded or replayed: what the program reads of its standard input belongs to its run.
+
+    Args:
+        folder: where a replay may keep files.
+    """
+    people.watch_stdin()
+    if folder:
+        _filesystem.keep_in(folder)
 
 
 def close_network() -> None:

@@ -155,6 +155,7 @@ def start(settings: Settings) -> None:
     """Record this process from now on."""
     recorder = ProcessRecorder(settings)
     patches.install(recorder.session.note, named=settings.environment)
+    patches.take_process()
     runs.install(recorder)
     lanes.set_process_root(recorder.session.root)
     Ending(recorder.end).watch()

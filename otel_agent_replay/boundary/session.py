@@ -138,8 +138,10 @@ class Session(Protocol):
     captured: frozenset[str]
     """What this run captures beside calls: ``process``, ``filesystem``, ``human``, ``machine``. A run that was recorded
     by an earlier version captured none of it: then a replay leaves all of it to the machine, as it did then."""
-    world: Mapping[str, Json]
-    """What the run found around it; see `telemetry.world`."""
+
+    @property
+    def world(self) -> Mapping[str, Json]:
+        """What the run found around it; see `telemetry.world`."""
 
     @property
     def order(self) -> Order:

@@ -32,6 +32,9 @@ MACHINE: Final = "machine"
 _HANDED_ON: Final = "otel_agent_replay.instrument.concurrency."
 """Our own code that calls what the program handed to a thread or a pool."""
 
+_PROBE: Final = "_get_default_tempdir"
+"""Where `tempfile` tries once in a process which folder is good, whoever needs one first."""
+
 _getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 
 
@@ -54,6 +57,12 @@ def asker(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
         frame: who called the patched function.
         through: names of modules that only pass a call on.
     """
+    frame = nearest(frame, through)
+    return frame if frame is not None and kind_of(frame) <= DISPATCH else None
+
+
+def nearest(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
+    """The code that asks, whoever that is."""
     for _ in range(FARTHEST):
         if frame is None:
             return None
@@ -63,8 +72,8 @@ def asker(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
         if kind <= DISPATCH:
             return frame
         name = frame.f_globals.get("__name__")
-        if name not in through and not str(name).startswith(_HANDED_ON):
-            return None
+        if (name not in through and not str(name).startswith(_HANDED_ON)) or frame.f_code.co_name == _PROBE:
+            return frame
         frame = frame.f_back
     return None
 

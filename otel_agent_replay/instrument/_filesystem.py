@@ -31,9 +31,22 @@ FILE_LIMIT: Final = 16 << 20
 
 _MOST_JUDGED: Final = 20_000
 _SPECIAL: Final = ("/dev/", "/proc/", "/sys/")
+_MEMORY: Final = "/dev/shm/"  # noqa: S108 (files as any)
+_DEVICES: Final = ("/dev/random", "/dev/urandom", "/dev/hwrng", "/proc/", "/sys/")
 _STDLIB: Final = str(Path(os.__file__).parent) + os.sep
 _PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_OF_THE_SYSTEM: Final = ("/etc/", "/usr/", "/lib/", "/lib64/", "/opt/", "/var/", "/bin/", "/sbin/", "/System/", "/Library/")
+_OF_THE_SYSTEM: Final = (
+    "/etc/",
+    "/usr/",
+    "/lib/",
+    "/lib64/",
+    "/opt/",
+    "/var/",
+    "/bin/",
+    "/sbin/",
+    "/System/",
+    "/Library/",
+)
 """Below these a library looks for its own configuration and data, which is nothing that the program reads."""
 
 
@@ -106,6 +119,10 @@ class Scope:
                 self._judged[key] = judged
         return judged
 
+    def is_device(self, absolute: str) -> bool:
+        """Whether what is read there differs each time, and is no terminal, pipe or sink."""
+        return absolute.startswith(_DEVICES)
+
     def _judge(self, path: str, *, library: bool) -> bool:
         name = self._places.name(path)
         if any(fnmatchcase(name, pattern) or fnmatchcase(path, pattern) for pattern in self._exclude):
@@ -113,9 +130,13 @@ class Scope:
         if any(fnmatchcase(name, pattern) or fnmatchcase(path, pattern) for pattern in self._include):
             return True
         below = path + os.sep
-        if below.startswith((*_SPECIAL, _STDLIB)) or any(folder in below for folder in _PACKAGES):
+        special = below.startswith(_SPECIAL) and not below.startswith(_MEMORY)
+        if special or below.startswith(_STDLIB) or any(folder in below for folder in _PACKAGES):
             return False
         return not (library and below.startswith((*_OF_THE_SYSTEM, *self._homes)))
+
+
+_NEVER: Final = (-1,)
 
 
 @dataclass(slots=True)
@@ -128,6 +149,11 @@ class Own:
 
     def wrote(self, path: str) -> None:
         self._files[path] = None
+
+    def lost(self, path: str) -> None:
+        """Somebody else has changed what stands there: a command, or code whose call a replay answers as a whole."""
+        self._folders.discard(path)
+        self._files[path] = _NEVER
 
     def made(self, path: str) -> None:
         self._folders.add(path)
@@ -153,11 +179,21 @@ class Own:
         then = self._files[path]
         return then is None or then == _looks(path)
 
+    def knows(self, path: str) -> bool:
+        """Whether the program has put something there, whatever became of it."""
+        return path in self._files or path in self._folders
+
+    def missing(self, folder: str, names: set[str]) -> list[str]:
+        """What the program has put into a folder and is not there any more."""
+        start = folder.rstrip(os.sep) + os.sep
+        known = (path[len(start) :] for path in (*self._files, *self._folders) if path.startswith(start))
+        return sorted(name for name in known if name not in names and os.sep not in name)
+
     def command_starts(self) -> None:
         """From now on somebody else may write."""
         for path, then in list(self._files.items()):
             if then is None:
-                self._files[path] = _looks(path)
+                self._files[path] = _looks(path) or _NEVER
 
 
 class Shadow:
@@ -174,9 +210,9 @@ class Shadow:
     def root(self) -> str:
         """The folder that stands for the root of the file system."""
         if not self._root:
-            above = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else tempfile.gettempdir()  # noqa: S108
-            root = os.path.join(above, f"agent-replay-{real.urandom(8).hex()}")  # noqa: PTH118 (text throughout)
-            os.mkdir(root, 0o700)  # noqa: PTH102
+            above = _kept_in[-1] if _kept_in else tempfile.gettempdir()
+            root = os.path.join(above, f"agent-replay-{real.urandom(8).hex()}")
+            os.mkdir(root, 0o700)
             self._root = root
             weakref.finalize(self, _remove, root, real.getpid())
         return self._root
@@ -196,13 +232,13 @@ class Shadow:
     def parents(self, absolute: str) -> str:
         """Make the folders above a path; gives the path in the shadow."""
         path = self.path(absolute)
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 (text throughout)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
     def folder(self, absolute: str) -> str:
         """Let there be a folder."""
         path = self.path(absolute)
-        os.makedirs(path, exist_ok=True)  # noqa: PTH103
+        os.makedirs(path, exist_ok=True)
         self.gone.discard(absolute)
         return path
 
@@ -210,9 +246,9 @@ class Shadow:
         """What was recorded of a file stands there now; whoever has it open keeps what was there."""
         path = self.parents(absolute)
         draft = f"{path}.{real.urandom(4).hex()}"
-        with open(draft, "wb") as file:  # noqa: PTH123
+        with open(draft, "wb") as file:
             file.write(content)
-        os.replace(draft, path)  # noqa: PTH105
+        os.replace(draft, path)
         self.own.discard(absolute)
         self.gone.discard(absolute)
         return path
@@ -258,6 +294,14 @@ class Filesystem:
         self.shadow = Shadow()
 
 
+_kept_in: list[str] = []
+
+
+def keep_in(folder: str) -> None:
+    """Let the shadows of this process stand in a folder that somebody else removes, however the process ends."""
+    _kept_in.append(folder)
+
+
 _known: WeakKeyDictionary[Session, Filesystem] = WeakKeyDictionary()
 
 
@@ -278,7 +322,7 @@ def command_starts(session: Session) -> None:
 
 def _cwd() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109
+        return os.getcwd()
     except OSError:  # it was removed under the program
         return ""
 
@@ -294,7 +338,7 @@ def _below(path: str, folder: str) -> str | None:
 
 def _looks(path: str) -> tuple[int, ...] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -302,8 +346,10 @@ def _looks(path: str) -> tuple[int, ...] | None:
 
 def _folders_of_libraries() -> tuple[str, ...]:
     """Folders of this user and this interpreter that libraries keep their own things in."""
-    home = os.path.expanduser("~")  # noqa: PTH111
-    hidden = () if home in ("~", os.sep) else tuple(f"{home}/{name}/" for name in (".cache", ".config", ".local", ".aws"))
+    home = os.path.expanduser("~")
+    hidden = (
+        () if home in ("~", os.sep) else tuple(f"{home}/{name}/" for name in (".cache", ".config", ".local", ".aws"))
+    )
     caches = os.environ.get("XDG_CACHE_HOME")
     return (*hidden, *((caches.rstrip(os.sep) + os.sep,) if caches else ()), sys.prefix.rstrip(os.sep) + os.sep)
 

@@ -139,7 +139,10 @@ def report(
         new_readings=[
             line
             for session in sessions
-            for line in (*session.readings.new(), *(f"{position}, from what it wrote" for position in session.unrecorded))
+            for line in (
+                *session.readings.new(),
+                *(f"{position}, from what it wrote" for position in session.unrecorded),
+            )
         ],
         unread=[] if cut_short else [line for session in sessions for line in session.readings.unread()],
         notes=[[str(note.kind), note.what, note.where] for session in sessions for note in session.notes],

@@ -58,7 +58,8 @@ with subprocess.Popen(["sh", "-c", "echo $$; read a; echo got $a; read b; echo $
     for line in p.stdout:
         print(line)
 print(p.returncode, p.poll(), p.wait())
-p = subprocess.Popen(["sh", "-c", "cat; echo $$ >&2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+PIPE = subprocess.PIPE
+p = subprocess.Popen(["sh", "-c", "cat; echo $$ >&2"], stdin=PIPE, stdout=PIPE, stderr=PIPE)
 print(p.communicate(b"in" * 10, timeout=20), p.returncode)
 p = subprocess.Popen("echo $$; exec sleep 30", shell=True, stdout=subprocess.PIPE)
 print(p.stdout.readline(), p.poll())
@@ -88,7 +89,8 @@ p.stdout.close()
 import asyncio, asyncio.subprocess, subprocess
 PIPE = asyncio.subprocess.PIPE
 async def main():
-    p = await asyncio.create_subprocess_exec("sh", "-c", "cat; echo $$ >&2; exit 3", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    p = await asyncio.create_subprocess_exec("sh", "-c", "cat; echo $$ >&2; exit 3", stdin=PIPE,
+                                             stdout=PIPE, stderr=PIPE)
     print(p.pid, await p.communicate(b"input"), p.returncode)
     p = await asyncio.create_subprocess_shell("echo $$; read a; echo got $a; echo 3", stdin=PIPE, stdout=PIPE)
     print(p.returncode, await p.stdout.readline())

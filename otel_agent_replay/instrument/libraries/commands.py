@@ -82,7 +82,7 @@ def _told(lane: Lane, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         *popenargs: Any,
-        input: Any = None,  # noqa: A002 (its name)
+        input: Any = None,
         capture_output: bool = False,
         timeout: float | None = None,
         check: bool = False,
@@ -187,9 +187,7 @@ def _stand_in(self: Any, options: Mapping[str, Any], pid: int) -> None:
     self.args, self.pid, self.returncode = options["args"], pid, None
     self.encoding, self.errors = options.get("encoding"), options.get("errors")
     self.pipesize, self.process_group = options.get("pipesize", -1), options.get("process_group", -1)
-    self.text_mode = (
-        self.encoding or self.errors or options.get("text") or options.get("universal_newlines") or None
-    )
+    self.text_mode = self.encoding or self.errors or options.get("text") or options.get("universal_newlines") or None
     if self.text_mode and not self.encoding:
         self.encoding = locale.getpreferredencoding(do_setlocale=False)
     self._input, self._communication_started = None, False
@@ -218,8 +216,8 @@ def _connect(self: Any, child: Child, options: Mapping[str, Any]) -> None:
             buffer = io.BufferedWriter if mode == "wb" else io.BufferedReader
             raw = buffer(raw, size if size > 0 else io.DEFAULT_BUFFER_SIZE)
         if self.text_mode:
-            text = {"encoding": self.encoding, "errors": self.errors}
-            writing = {"write_through": True, "line_buffering": by_line} if mode == "wb" else {}
+            text: dict[str, Any] = {"encoding": self.encoding, "errors": self.errors}
+            writing: dict[str, Any] = {"write_through": True, "line_buffering": by_line} if mode == "wb" else {}
             raw = io.TextIOWrapper(raw, **text, **writing)
         setattr(self, name, raw)
 
@@ -257,7 +255,7 @@ class _Pipe(io.FileIO):
 
 
 def _communicate(original: Callable[..., Any]) -> Callable[..., Any]:
-    def communicate(self: Any, input: Any = None, timeout: float | None = None) -> Any:  # noqa: A002 (its name)
+    def communicate(self: Any, input: Any = None, timeout: float | None = None) -> Any:
         child = _children.get(self)
         if child is None:
             return original(self, input, timeout)
@@ -340,4 +338,3 @@ def _send_signal(original: Callable[..., None]) -> Callable[..., None]:
             LANE.reset(token)
 
     return send_signal
-

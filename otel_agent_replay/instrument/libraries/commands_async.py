@@ -132,7 +132,7 @@ class _NoTransport:
 class _Process(asyncio.subprocess.Process):
     agent_replay_child: Child
 
-    async def communicate(self, input: Any = None) -> tuple[Any, Any]:  # noqa: A002 (its name)
+    async def communicate(self, input: Any = None) -> tuple[Any, Any]:
         child = self.agent_replay_child
 
         async def perform() -> dict[str, object]:
