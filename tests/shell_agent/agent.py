@@ -28,7 +28,7 @@ def shell(command: str) -> str:
 
 
 def python(code: str) -> str:
-    return subprocess.check_output([sys.executable, "-c", code], text=True)
+    return subprocess.check_output([sys.executable, "-I", "-c", code], text=True)
 
 
 async def gather(folder: Path) -> list[str]:

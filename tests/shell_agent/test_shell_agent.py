@@ -12,12 +12,6 @@ BIN = Path(sys.executable).parent
 AGENT = Path(__file__).parent / "agent.py"
 
 
-def _run_of_the_agent(bench) -> str:
-    """The Python programs that the agent ran are runs of their own."""
-    (run,) = [run["run_id"] for run in bench.runs() if run["name"] == "agent.py"]
-    return run
-
-
 def _replay(bench, times: int) -> None:
     scratch = bench.folder / "scratch"
     bench.write(AGENT.read_text(), "agent.py")
@@ -25,9 +19,8 @@ def _replay(bench, times: int) -> None:
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 41 and "started 0" not in done.stderr
     shutil.rmtree(scratch)
-    run = _run_of_the_agent(bench)
     for _ in range(times):
-        replayed = bench.replay(run=run)
+        replayed = bench.replay()
         assert (replayed.code, replayed.out) == (0, done.stdout), replayed.err
         assert "started 0" in replayed.err
         assert not replayed.report["new_readings"] and not replayed.report["unread"]
@@ -46,7 +39,7 @@ def test_it_takes_the_same_decisions_a_hundred_times(bench) -> None:
 def test_a_scratch_directory_of_its_own(bench) -> None:
     """Its name is drawn, and the agent makes it itself."""
     out = bench.record(AGENT.read_text(), name="agent.py")
-    replayed = bench.replay(run=_run_of_the_agent(bench))
+    replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
     assert "started 0" in replayed.err
 
