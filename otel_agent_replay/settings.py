@@ -72,6 +72,23 @@ OTEL_AGENT_REPLAY_KEEP_SUCCEEDED = "OTEL_AGENT_REPLAY_KEEP_SUCCEEDED"
 
 OTEL_AGENT_REPLAY_KEEP_FAILED = "OTEL_AGENT_REPLAY_KEEP_FAILED"
 """The same for runs that failed or never ended. Default: ``90d``."""
+
+OTEL_AGENT_REPLAY_CAPTURE = "OTEL_AGENT_REPLAY_CAPTURE"
+"""What is recorded beside calls, separated by commas: ``process`` (commands), ``filesystem`` (files and directories),
+``human`` (what people type), ``machine`` (host, user, processors and the like). Default: all; ``none`` for none. What
+is not recorded is left to the machine in a replay."""
+
+OTEL_AGENT_REPLAY_FILES_INCLUDE = "OTEL_AGENT_REPLAY_FILES_INCLUDE"
+"""Patterns, separated by commas, of files that are recorded though they would not be, such as ``/etc/agent/*``. ``*``
+is any text; a path below the directory that the run begins in is named from there."""
+
+OTEL_AGENT_REPLAY_FILES_EXCLUDE = "OTEL_AGENT_REPLAY_FILES_EXCLUDE"
+"""The same of files that are never recorded, and in a replay are left on the disk, such as ``prompts/*``."""
+
+OTEL_AGENT_REPLAY_FILE_LIMIT = "OTEL_AGENT_REPLAY_FILE_LIMIT"
+"""Bytes of a file that are recorded, at most. Default: 16M. A larger file is read from the disk in a replay, where it
+is still what it was; else the replay cannot go on."""
+
 OTEL_AGENT_REPLAY_MASK_DEFAULTS = "OTEL_AGENT_REPLAY_MASK_DEFAULTS"
 """``on`` (default: credentials are masked by the headers, names and shapes that they have) or ``off``."""
 
@@ -99,6 +116,7 @@ AUTO = "auto"
 RECORD_REPLAYS = (AUTO, "on", "off")
 ORDERS = ("auto", "strict", "observed")
 SWITCH = ("on", "off")
+CAPTURES = ("process", "filesystem", "human", "machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +155,11 @@ class Settings:
     keep_failed_ns: int | None
     record_replays: str = AUTO
     mask: Masking = field(default_factory=lambda: Masking())
+    capture: tuple[str, ...] = CAPTURES
+    files_include: tuple[str, ...] = ()
+    files_exclude: tuple[str, ...] = ()
+    file_limit: int = 16 << 20
+    """Bytes."""
 
     @property
     def spool(self) -> Path:
@@ -171,6 +194,10 @@ def read(environ: Mapping[str, str] = os.environ) -> Settings:
             hook=environ.get(OTEL_AGENT_REPLAY_MASK_HOOK, "").strip(),
             secret=environ.get(OTEL_AGENT_REPLAY_MASK_SECRET, ""),
         ),
+        capture=_several(environ, OTEL_AGENT_REPLAY_CAPTURE, CAPTURES),
+        files_include=_listed(environ, OTEL_AGENT_REPLAY_FILES_INCLUDE),
+        files_exclude=_listed(environ, OTEL_AGENT_REPLAY_FILES_EXCLUDE),
+        file_limit=_bytes(environ, OTEL_AGENT_REPLAY_FILE_LIMIT, "16M"),
     )
 
 
@@ -186,6 +213,17 @@ def _modules(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
         if name.partition(".")[0] in callers.BASES:
             raise UsageError(f"{variable} names {name!r}, which programs run upon: it keeps its clock; leave it out.")
     return names
+
+
+def _several(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Some of the choices; all where nothing is set."""
+    given = tuple(part.lower() for part in _listed(environ, name))
+    if given == ("none",):
+        return ()
+    for one in given:
+        if one not in choices:
+            raise UsageError(f"{name} names {one!r}; set it to some of {', '.join(choices)}, or to none.")
+    return given or choices
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:

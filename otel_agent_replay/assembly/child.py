@@ -55,6 +55,7 @@ def start() -> None:
         session.watch = stopping.at(handover.stop_at)
     patches.choose(session.recording.run.world)
     patches.install(session.note, named=session.named_environment())
+    patches.take_process(str(Path(handover.report).parent))
     patches.close_network()
     runs.install(answers)
     lanes.set_process_root(session.root)

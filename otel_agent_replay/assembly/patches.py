@@ -6,14 +6,22 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import callers, guard
-from otel_agent_replay.instrument import _patch, concurrency, instrumentors
+from otel_agent_replay.instrument import _filesystem, _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
+    changes,
     clock,
+    commands,
+    commands_async,
     environment,
+    files,
+    listings,
+    machine,
+    people,
     process,
     randomness,
     sockets,
+    sqlite,
     wsgi,
 )
 
@@ -26,6 +34,24 @@ LIBRARIES = (*instrumentors.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
 """Libraries that are patched when the program imports them."""
 
 
+OWN = (
+    clock,
+    randomness,
+    process,
+    environment,
+    sockets,
+    commands,
+    commands_async,
+    files,
+    listings,
+    changes,
+    sqlite,
+    people,
+    machine,
+)
+"""What is patched of the standard library."""
+
+
 def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callable[[], None]:
     """Patch this process. Gives what undoes this call; the patches go with the last of them.
 
@@ -36,7 +62,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
     environment.watch(named)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
-        for own in (clock, randomness, process, environment, sockets):
+        for own in OWN:
             undo.callback(own.install())
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close
@@ -48,6 +74,17 @@ def choose(world: Mapping[str, Json]) -> None:
     chosen = chosen if isinstance(chosen, dict) else {}
     include, exclude = (chosen.get(name) for name in ("include", "exclude"))
     callers.choose(*([str(name) for name in names] if isinstance(names, list) else [] for names in (include, exclude)))
+
+
+def take_process(folder: str = "") -> None:
+    """The whole process is recorded or replayed: what the program reads of its standard input belongs to its run.
+
+    Args:
+        folder: where a replay may keep files.
+    """
+    people.watch_stdin()
+    if folder:
+        _filesystem.keep_in(folder)
 
 
 def close_network() -> None:

@@ -65,7 +65,7 @@ class ProcessRecorder:
                 name=settings.name or _program_name(),
                 started_ns=real.time_ns(),
                 entry={"kind": "process", "argv": list(sys.orig_argv)},
-                world=world.describe_world(settings, os.environ),
+                world={**world.describe_world(settings, os.environ), **_captured(settings)},
             ),
             strict=settings.order != "observed",
         )
@@ -123,7 +123,7 @@ class ProcessRecorder:
         return session
 
     def _session_world(self) -> dict[str, Json]:
-        kept = ("directory", "hash_seed", "hash_check", "executable", "readings")
+        kept = ("directory", "hash_seed", "hash_check", "executable", "readings", "captured", "files")
         return {name: value for name, value in self.session.run.world.items() if name in kept}
 
     def _share(self) -> None:
@@ -155,6 +155,7 @@ def start(settings: Settings) -> None:
     recorder = ProcessRecorder(settings)
     patches.choose(recorder.session.run.world)
     patches.install(recorder.session.note, named=settings.environment)
+    patches.take_process()
     runs.install(recorder)
     lanes.set_process_root(recorder.session.root)
     Ending(recorder.end).watch()
@@ -175,6 +176,16 @@ def _custody(settings: Settings) -> Custody:
         _logger.warning("not shipping: %s", error)
     forked = partial(resource.attributes, forked=True)
     return custody.Custody(settings.home, to, resource.attributes(), settings.batch_bytes, forked)
+
+
+def _captured(settings: Settings) -> dict[str, Json]:
+    """What the run captures beside calls; a replay goes by what was captured then."""
+    files: dict[str, Json] = {
+        "include": list(settings.files_include),
+        "exclude": list(settings.files_exclude),
+        "limit": settings.file_limit,
+    }
+    return {"captured": list(settings.capture), "files": files}
 
 
 def _program_name() -> str:

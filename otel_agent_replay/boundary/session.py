@@ -42,6 +42,8 @@ class Call:
     """Classes that a recorded value may come back as."""
     allowed: Mapping[str, type] | None = None
     """The same by name (`codec.ref`), looked up when asked for; it includes `types` then."""
+    otherwise: Callable[[], Outcome | None] | None = None
+    """In a replay whose recording has no such call: the outcome, where it is known without the world; None for not."""
 
 
 class Turn(Protocol):
@@ -134,6 +136,13 @@ class Session(Protocol):
     """Decides what happens at each boundary: record it, or answer it."""
 
     replaying: bool
+    captured: frozenset[str]
+    """What this run captures beside calls: ``process``, ``filesystem``, ``human``, ``machine``. A run that was recorded
+    by an earlier version captured none of it: then a replay leaves all of it to the machine, as it did then."""
+
+    @property
+    def world(self) -> Mapping[str, Json]:
+        """What the run found around it; see `telemetry.world`."""
 
     @property
     def order(self) -> Order:
@@ -186,6 +195,12 @@ class Perform:
 
 Step: TypeAlias = Perform | Turn
 Script: TypeAlias = Generator[Step, Outcome, Outcome]
+
+
+def captured(world: Mapping[str, Json]) -> frozenset[str]:
+    """What a run captures beside calls, as its world says."""
+    named = world.get("captured")
+    return frozenset(str(one) for one in named) if isinstance(named, list) else frozenset()
 
 
 def cross(crossing: Crossing) -> Script:

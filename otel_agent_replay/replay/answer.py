@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from otel_agent_replay.boundary.callers import AGENT, caller, frames, kind_of
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
-from otel_agent_replay.boundary.session import was_cancelled
+from otel_agent_replay.boundary.session import captured, was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec, exact
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
@@ -80,6 +80,8 @@ class ReplaySession:
         pins: bool = False,
     ) -> None:
         self.recording = recording
+        self.world = recording.run.world
+        self.captured = captured(self.world)
         self.trace_id = recording.run.trace_id
         self.root = Lane(self)
         lanes = {record.position.lane for record in recording.crossings}
@@ -94,6 +96,8 @@ class ReplaySession:
         self.pinned: list[Pinned] = []
         self.moved: list[tuple[Position, str]] = []
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
+        self.unrecorded: list[Position] = []
+        """Calls that the recording does not know, answered with what the program itself had made before."""
         self.notes: list[Note] = []
         self.declared: dict[str, Json] = {}
         self.answered = 0
@@ -286,6 +290,11 @@ class ReplayedCrossing:
             path = session.lanes.resolve(self._caller)
             record, moved_from = session.matcher.find(self._caller, path, key, fits)
             if record is None:
+                known = None if self._call.otherwise is None else self._call.otherwise()
+                if known is not None:
+                    self.answer = known
+                    session.unrecorded.append(self.position)
+                    return
                 nearest = session.matcher.nearest(self._caller, path, key, alike)
                 own = session.matcher.own(self._caller, path, key)
                 place = None if own is None else next((place for place, _ in own.waiting()), None)

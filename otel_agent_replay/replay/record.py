@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
 from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, Lane, Memo, offset_of
-from otel_agent_replay.boundary.session import was_cancelled
+from otel_agent_replay.boundary.session import captured, was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
 from otel_agent_replay.recording import codec, names, series
@@ -64,6 +64,8 @@ class RecordSession:
 
     def __init__(self, run: RunRecord, sink: Sink, gate: Callable[[Log, Callable[[Note], None]], Gate]) -> None:
         self.run = run
+        self.world = run.world
+        self.captured = captured(run.world)
         self.trace_id = run.trace_id
         self.root = Lane(self)
         self.order = gate(self._numbered, self.note)

@@ -148,7 +148,14 @@ def report(
         divergences=[divergence.as_json() for divergence in found],
         text=[str(divergence) for divergence in found],
         moved=[{"asked": str(asked), "recorded_lane": lane} for session in sessions for asked, lane in session.moved],
-        new_readings=[line for session in sessions for line in session.readings.new()],
+        new_readings=[
+            line
+            for session in sessions
+            for line in (
+                *session.readings.new(),
+                *(f"{position}, from what it wrote" for position in session.unrecorded),
+            )
+        ],
         unread=[] if cut_short else [line for session in sessions for line in session.readings.unread()],
         notes=[[str(note.kind), note.what, note.where] for session in sessions for note in session.notes],
         answered=sum(session.answered for session in sessions),

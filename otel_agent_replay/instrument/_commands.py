@@ -1,0 +1,118 @@
+"""What a command is asked with, and the steps that a program takes with one that runs.
+
+A command that is run to its end in one call is one crossing. One that the program speaks with is a crossing for its
+start and one for each step: a read that came back, something written, a wait that ended. So each has its place among
+everything else that the program does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_agent_replay.boundary.session import Call
+from otel_agent_replay.instrument import _asking, _filesystem
+from otel_agent_replay.recording.values import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.session import Session
+
+PYTHON: Final = "<python>"
+"""Stands for the interpreter that runs the program, which is elsewhere on another machine."""
+
+_STREAMS: Final = {subprocess.PIPE: "pipe", subprocess.STDOUT: "stdout", subprocess.DEVNULL: "null"}
+
+
+def describe(lane: Lane, args: Any, options: Mapping[str, Any]) -> dict[str, object]:
+    """The input of a command's crossing.
+
+    Args:
+        lane: who runs it.
+        args: the command as `subprocess.Popen` takes it.
+        options: its other arguments, by name.
+    """
+    places = _filesystem.of(lane.session).places
+    shell = bool(options.get("shell"))
+    words = [args] if isinstance(args, str | bytes | os.PathLike) else list(args)
+    told: dict[str, object] = {"args": [places.portable(_word(word)) for word in words]}
+    if shell:
+        told["shell"] = True
+    if options.get("executable") is not None:
+        told["executable"] = places.portable(_word(options["executable"]))
+    if options.get("cwd") is not None:
+        told["cwd"] = places.name(places.absolute(os.fsdecode(options["cwd"])))
+    if options.get("env") is not None:
+        told["env"] = _given(lane.session, options["env"])
+    for name in ("stdin", "stdout", "stderr"):
+        if options.get(name) is not None:
+            told[name] = _STREAMS.get(options[name], "file") if isinstance(options[name], int) else "file"
+    return told
+
+
+def key_of(told: Mapping[str, object]) -> str:
+    """What the boundary of a command is called: the name of its program."""
+    words = told["args"]
+    assert isinstance(words, list)
+    if told.get("shell") or not words:
+        return "process:shell"
+    return f"process:{'python' if words[0] == PYTHON else PurePath(str(words[0])).name or 'command'}"
+
+
+def _word(word: Any) -> str:
+    text = os.fsdecode(word) if isinstance(word, str | bytes | os.PathLike) else str(word)
+    return PYTHON if text == sys.executable and text else text
+
+
+def _given(session: Session, env: Mapping[Any, Any]) -> dict[str, str]:
+    """The variables of a command that are not the program's own, by name; credentials are masked as everywhere."""
+    given = {}
+    for key, value in env.items():
+        name, held = os.fsdecode(key), os.fsdecode(value)
+        own = os.environ.get(name)
+        # A credential that this machine lacks stands in the program's environment as it was told of it.
+        if (session.environment(name, own) if session.replaying else own) != held:
+            given[name] = held
+    return dict(sorted(given.items()))
+
+
+@dataclass(slots=True)
+class Child:
+    """A command that the program has started and speaks with."""
+
+    lane: Lane
+    """The lane that started it, which speaks for code that belongs to none."""
+    key: str
+    replaying: bool
+    returncode: int | None = None
+    quiet: bool = False
+    """Whatever still happens to its pipes is no step."""
+
+    def step(self, name: str, told: object, perform: Callable[[], object]) -> Any:
+        """One step; `perform` takes it while recording. Gives its outcome."""
+        lane = self._speaker()
+        if lane is None:
+            return perform()
+        return _asking.cross(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
+
+    async def step_async(self, name: str, told: object, perform: Callable[[], Awaitable[object]]) -> Any:
+        """The same for a coroutine."""
+        lane = self._speaker()
+        if lane is None:
+            return await perform()
+        return await _asking.cross_async(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
+
+    def _speaker(self) -> Lane | None:
+        """The lane that takes a step; None for what the standard library does within one."""
+        if self.quiet:
+            return None
+        lane = _asking.lane_of(_asking.COMMANDS)
+        if lane is not None and lane.session is self.lane.session:
+            return lane
+        return self.lane if self.replaying else None
