@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT = 30
-SETTINGS = SimpleNamespace(environment=("REGION", "OPENAI_API_KEY", "ABSENT"))
+SETTINGS = SimpleNamespace(environment=("REGION", "OPENAI_API_KEY", "ABSENT"), include=(), exclude=())
 
 
 def git(directory: Path, *arguments: str) -> str:
