@@ -20,6 +20,8 @@ class Leak(StrEnum):
     SET_ORDER = "set-order"
     ADDRESS = "address"
     DEVICE = "device"
+    FILE = "file"
+    HASH_SEED = "hash-seed"
     CLOCK = "clock"
     ENTROPY = "entropy"
     SOCKET = "socket"
@@ -40,6 +42,10 @@ REMEDIES = {
     Leak.ADDRESS: "Give the class a __repr__ or __str__ of its own, or format what it holds.",
     Leak.DEVICE: "Take entropy from `secrets` or `os.urandom`, which are recorded, or put the read behind "
     '`boundary("filesystem", ...)`.',
+    Leak.FILE: "Read it in Python with `open`, within OTEL_AGENT_REPLAY_FILE_LIMIT, or put what reads it behind "
+    '`boundary("filesystem", ...)`.',
+    Leak.HASH_SEED: "Start the program by `opentelemetry-instrument`, or set PYTHONHASHSEED: it can only be set before "
+    "Python starts.",
     Leak.CLOCK: "Read the time with `time` or `datetime`, which are recorded, or put the call behind "
     '`boundary("clock", ...)`.',
     Leak.ENTROPY: "Draw from `random`, `secrets` or `uuid`, which are recorded, or put the call behind "
@@ -118,9 +124,22 @@ def distinct(findings: Iterable[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
+_SUBJECTS = (
+    ("process ", Leak.PROCESS),
+    ("content of /dev/", Leak.DEVICE),
+    ("content of /proc/", Leak.DEVICE),
+    ("content of /sys/", Leak.DEVICE),
+    ("content of ", Leak.FILE),
+    ("database ", Leak.FILE),
+    ("the order of sets of strings", Leak.HASH_SEED),
+    ("a body ", Leak.RECORDING),
+)
+"""What the lines of a manifest begin with that are about no socket."""
+
+
 def uncaptured(what: str) -> Leak:
-    """What a line of the manifest is about: `instrument.libraries.sockets` writes them."""
-    return Leak.PROCESS if what.startswith("process ") else Leak.SOCKET
+    """What a line of the manifest is about."""
+    return next((kind for begin, kind in _SUBJECTS if what.startswith(begin)), Leak.SOCKET)
 
 
 def _library(what: str) -> str:

@@ -175,3 +175,22 @@ def test_bad_input_gets_one_sentence(doctor, tmp_path: Path) -> None:
     assert "no recording" in doctor("--", "true", code=125)["stderr"]
     assert "no program nowhere.py" in doctor("--", "python", "nowhere.py", code=125)["stderr"]
     assert "latest" in doctor("latest", code=128)["stderr"]
+
+
+def test_what_files_and_hash_seeds_leave_in_a_manifest_is_told_as_such(doctor, tmp_path: Path) -> None:
+    program = tmp_path / "reads.py"
+    program.write_text(
+        "import sqlite3\nimport otel_agent_replay as replay\n"
+        "open('/dev/urandom', 'rb').read(4)\nopen('large').read()\nsqlite3.connect('data.db').close()\n"
+    )
+    (tmp_path / "large").write_text("x" * 100)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHONHASHSEED"))}
+    env |= {"OTEL_AGENT_REPLAY_HOME": str(tmp_path / "home"), "OTEL_AGENT_REPLAY_FILE_LIMIT": "50"}
+    line = [BIN / "opentelemetry-instrument", "--traces_exporter", "none", sys.executable, program]
+    subprocess.run(line, env=env, check=True, cwd=tmp_path, timeout=60)
+    told = doctor("latest")
+    assert sorted((each["kind"], each["where"].rpartition(":")[2]) for each in told["findings"]) == [
+        ("device", "3"),
+        ("file", "4"),
+        ("file", "5"),
+    ], told["findings"]
