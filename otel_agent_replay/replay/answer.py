@@ -96,6 +96,8 @@ class ReplaySession:
         self.pinned: list[Pinned] = []
         self.moved: list[tuple[Position, str]] = []
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
+        self.changed: dict[str, str] = {}
+        """Files, by path, that the disk has otherwise than the recording, which answers: what they are called."""
         self.unrecorded: list[Position] = []
         """Calls that the recording does not know, answered with what the program itself had made before."""
         self.notes: list[Note] = []

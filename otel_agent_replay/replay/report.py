@@ -13,7 +13,7 @@ from otel_agent_replay.replay.expectation import Judgement, Verdict, judge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_agent_replay.recording.values import Json, Recording
+    from otel_agent_replay.recording.values import Json
     from otel_agent_replay.replay.answer import Pinned, ReplaySession
     from otel_agent_replay.replay.expectation import Expectation
 
@@ -163,9 +163,7 @@ def report(
         outcome=outcome,
         pinned=[_pinned(each) for session in sessions for each in session.pinned],
         warnings=[
-            warning
-            for session in sessions
-            for warning in _warnings(session.recording, held=judgement.verdict is Verdict.HOLDS)
+            warning for session in sessions for warning in _warnings(session, held=judgement.verdict is Verdict.HOLDS)
         ],
     )
 
@@ -175,10 +173,16 @@ def _pinned(each: Pinned) -> Json:
     return {**each.divergence.as_json(), "site": each.site, "texts": texts}
 
 
-def _warnings(recording: Recording, *, held: bool) -> list[str]:
-    """Why this recording may not show everything."""
+def _warnings(session: ReplaySession, *, held: bool) -> list[str]:
+    """Why this replay may not show everything."""
+    recording = session.recording
     noted = [f"not captured when recorded: {note.what}" for note in recording.notes if note.incomplete]
     raced = [note.what for note in recording.notes if note.kind is NoteKind.OBSERVED and not held]
     hashed = None if held else hashing.differs(recording.run.world)
     noted += [hashed] if hashed is not None else []
-    return [*recording.missing, *noted, *(f"the recorded order may not be exact: {what}" for what in raced)]
+    files = [
+        f"{name} is not what it was; the replay reads it as it was recorded (OTEL_AGENT_REPLAY_FILES_EXCLUDE leaves "
+        "a file to the disk)"
+        for name in sorted(session.changed.values())
+    ]
+    return [*files, *recording.missing, *noted, *(f"the recorded order may not be exact: {what}" for what in raced)]

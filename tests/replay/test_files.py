@@ -175,3 +175,23 @@ def test_what_was_read_is_given_back(bench, name: str, after: str) -> None:
     assert (replayed.code, replayed.out) == (0, out), replayed.err
     assert tree(work) == before
     assert not replayed.report["new_readings"] and not replayed.report["unread"]
+
+
+def test_a_file_that_has_changed_since_is_told_of(bench) -> None:
+    """A prompt that was edited: the replay goes by the recorded one, and says so."""
+    prompts = bench.folder / "prompts"
+    prompts.mkdir()
+    for name in ("edited", "kept", "gone", "rewritten"):
+        (prompts / name).write_text(f"the {name} prompt")
+    out = bench.record(
+        "names = ('edited', 'kept', 'gone', 'rewritten')\n"
+        "print([open(f'prompts/{name}').read() for name in names])\n"
+        "open('prompts/rewritten', 'w').write('by the program')\n"
+    )
+    (prompts / "edited").write_text("another prompt")
+    (prompts / "gone").unlink()
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    (warning,) = [each for each in replayed.report["warnings"] if "is not what it was" in each]
+    assert "prompts/edited" in warning and "OTEL_AGENT_REPLAY_FILES_EXCLUDE" in warning
+    assert "prompts/edited is not what it was" in replayed.err

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 KEY: Final = "filesystem:read"
 
+MASKED: Final = b"masked."
+"""What the token of a masked value begins with."""
+
 _TMPFILE: Final = getattr(os, "O_TMPFILE", 0)
 
 
@@ -216,6 +219,7 @@ def _serve(found: Asked, aim: _Aim) -> str | None:
         where = placed
     if aim.writes:
         shadow.wrote(found.absolute)
+        _changed(found).pop(found.absolute, None)
     return where
 
 
@@ -243,6 +247,8 @@ def _place(found: Asked, told: dict[str, Any]) -> str | None:
     if "directory" in told:
         return shadow.folder(found.absolute)
     if "content" in told:
+        if _is_another(found.absolute, told["content"]):
+            _changed(found)[found.absolute] = found.name
         return shadow.put(found.absolute, told["content"])
     if "large" in told:
         if _is_same(found.absolute, told):
@@ -254,6 +260,24 @@ def _place(found: Asked, told: dict[str, Any]) -> str | None:
     raise found.diverge(
         "it is no plain file, so what was read of it was not recorded", "Put the reading behind `boundary(...)`."
     )
+
+
+def _changed(found: Asked) -> dict[str, str]:
+    changed: dict[str, str] = getattr(found.lane.session, "changed", {})
+    return changed
+
+
+def _is_another(path: str, content: bytes) -> bool:
+    """Whether the disk has another file there by now. What was masked in a recording can not be compared."""
+    if MASKED in content:
+        return False
+    try:
+        if os.stat(path).st_size != len(content):
+            return True
+        with open(path, "rb") as file:
+            return file.read() != content
+    except OSError:
+        return False
 
 
 def _is_same(path: str, told: dict[str, Any]) -> bool:
