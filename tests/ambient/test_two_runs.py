@@ -33,7 +33,7 @@ def in_thread(name):
     for _ in range(6):
         seen.append(step())
         time.sleep(0.002)
-    print(json.dumps([name, seen]) + "\n", end="", flush=True)  # one write: threads do not mix in a line
+    print(json.dumps([name, seen]) + "\\n", end="", flush=True)  # one write: threads do not mix in a line
 
 @otel_agent_replay.run("task")
 async def in_task(name):
@@ -41,7 +41,7 @@ async def in_task(name):
     for _ in range(6):
         seen.append(step())
         await asyncio.sleep(0)
-    print(json.dumps([name, seen]) + "\n", end="", flush=True)  # one write: threads do not mix in a line
+    print(json.dumps([name, seen]) + "\\n", end="", flush=True)  # one write: threads do not mix in a line
 
 async def both():
     await asyncio.gather(in_task("a"), in_task("b"))
