@@ -40,7 +40,9 @@ def sentence(err: str) -> str:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.spool")}
+    """Of everything but what replays are recorded in."""
+    files = [path for path in folder.glob("*.spool") if not path.name.endswith(".replay.spool")]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_an_unknown_run(recorded) -> None:
@@ -77,8 +79,8 @@ def test_files_that_are_no_recordings(recorded) -> None:
     (file.parent / "0-empty.spool").write_bytes(b"")
     (file.parent / "1-foreign.spool").write_bytes(b"this is no recording at all\n" * 50)
     before = digests(file.parent)
-    assert bench.replay().out == out
     assert len(bench.runs()) == 1
+    assert bench.replay().out == out
     assert digests(file.parent) == before
 
 

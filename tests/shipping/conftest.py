@@ -138,6 +138,7 @@ class Home:
             "OTEL_AGENT_REPLAY_HOME": str(self.path),
             "OTEL_AGENT_REPLAY_RAISE": "1",
             "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_AGENT_REPLAY_CAPTURE": "none",  # what programs of tests note in files is for the tests
         }
         return env | self.environ
 
