@@ -100,6 +100,7 @@ class Agent:
             "DECISIONS": str(bench.folder / "decisions.json"),
             "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_AGENT_REPLAY_CAPTURE": "process,human,machine",  # what is planted comes out of a file
             "OTEL_AGENT_REPLAY_SHIP": "off",  # what is shipped is what the spool holds, and that is looked at
             "OTEL_TRACES_EXPORTER": "otlp",
             "OTEL_LOGS_EXPORTER": "otlp",
