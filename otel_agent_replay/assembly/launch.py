@@ -64,7 +64,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
     zone = run.world.get("timezone")
     zone = zone if isinstance(zone, str) else None
     if command:
-        return Plan(_own_command(command), str(Path.cwd()), seed, zone)
+        return Plan(own_command(command), str(Path.cwd()), seed, zone)
     recorded = _recorded_command(run)
     directory = str(run.world.get("directory") or ".")
     if not trusted:
@@ -217,7 +217,7 @@ def _run_of(path: Path, run_id: str) -> RunRecord:
     return recordings[run_id].run
 
 
-def _own_command(command: Sequence[str]) -> list[str]:
+def own_command(command: Sequence[str]) -> list[str]:
     """A command as given; a bare `python` is this one, which has what a replay needs."""
     first, *rest = command
     if first in ("python", "python3"):

@@ -8,7 +8,7 @@ import asyncio
 from _thread import allocate_lock
 from contextlib import suppress
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,15 +230,8 @@ class ForeignTimerHandle(TimerHandle):
     behind: asyncio.TimerHandle | None
     """The loop's own timer, which runs this one; None in a replay."""
 
-    def __init__(
-        self,
-        turn: TimerTurn,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        super().__init__(turn, callback, args, loop, context)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.behind = None
 
     def cancel(self) -> None:

@@ -84,8 +84,9 @@ def examine(command: Sequence[str], times: int, say: Callable[[str], None]) -> D
     Raises:
         CannotStart: the command cannot be run, or starts no Python that can be recorded.
     """
+    command = launch.own_command(command)
     launch.check_program(command)
-    found = Diagnosis(list(command))
+    found = Diagnosis(command)
     with tempfile.TemporaryDirectory(prefix="agent-replay-doctor-") as name:
         folder = Path(name)
         seen = _look(found, folder, say)

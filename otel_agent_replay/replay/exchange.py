@@ -10,7 +10,7 @@ from otel_agent_replay.recording.values import End
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.session import Turn
     from otel_agent_replay.recording.values import Attempt, WireHead
-    from otel_agent_replay.replay.answer import ReplayedCrossing
+    from otel_agent_replay.replay.crossing import ReplayedCrossing
 
 
 class ReplayedExchange:

@@ -14,32 +14,26 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
 from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, Lane, Memo, offset_of
-from otel_agent_replay.boundary.session import captured, was_cancelled
+from otel_agent_replay.boundary.session import captured
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
 from otel_agent_replay.recording import codec, names, series
-from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import (
-    Attempt,
-    CrossingRecord,
     End,
-    Ended,
     Note,
     OrderEvent,
-    Raised,
     ReadingRecord,
-    Returned,
 )
-from otel_agent_replay.recording.variables import beginning
+from otel_agent_replay.replay.recorded import RecordedCrossing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import FrameType
 
     from otel_agent_replay.boundary.order import Gate
-    from otel_agent_replay.boundary.session import Answer, Call, Turn
+    from otel_agent_replay.boundary.session import Call, Turn
     from otel_agent_replay.boundary.sink import Sink
-    from otel_agent_replay.recording.values import Attribute, Json, Outcome, RunRecord, WireHead, WireRequest
+    from otel_agent_replay.recording.values import Json, RunRecord
 
 T = TypeVar("T")
 Log: TypeAlias = "Callable[[str, str, int, int], None]"
@@ -281,200 +275,3 @@ def _plain_one(value: object) -> Json:
     if type(value) is datetime:
         return series.text(value)
     return value if type(value) in _PLAIN else codec.encode(value)  # type: ignore[return-value]
-
-
-class RecordedCrossing:
-    """One call through a boundary, being recorded."""
-
-    answer: Outcome | None = None
-
-    def __init__(self, session: RecordSession, lane: Lane, call: Call) -> None:
-        self._session = session
-        ordinal = lane.ordinal(call.key)
-        self.record = CrossingRecord(
-            position=Position(lane.path, call.key, ordinal),
-            kind=call.kind,
-            span_id=0,
-            parent_span_id=0,
-            started_ns=real.time_ns(),
-            wire=call.wire,
-            attributes=dict(call.attributes),
-            name=call.name or call.key,
-        )
-        self.lane = Lane(session, lane, "call", call.key, ordinal)
-        self.lane.mark = self
-        if call.wire:
-            self.lane.beneath = self
-        self._caller = lane
-        self._lock = threading.RLock()  # a finaliser may come back here
-        self._returned = False
-        self._finished = False
-        self._exchanges = 0
-        self._items_open = False
-        self._handle = session.opened(self)
-
-    def begin(self, call: Call, lane: Lane) -> None:
-        """Write the input."""
-        if not call.wire:
-            self.record.input = codec.encode(call.input, strict=False)
-        self._session.pack()
-        self.lane.enter = self._session.sink.opened(self.record, _enclosing(lane))
-
-    def attempt(self, request: WireRequest) -> RecordedExchange:
-        """An attempt is about to leave; the request is on disk first."""
-        exchange = RecordedExchange(self, Attempt(request))
-        with self._lock:
-            self.record.attempts.append(exchange.attempt)
-            self._exchanges += 1
-        try:
-            self._session.pack()
-            self._session.sink.asked(self.record)
-        except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
-            fault("writing a request", error, self._session.note)
-        return exchange
-
-    def describe(self, attributes: Mapping[str, Attribute]) -> None:
-        self.record.attributes.update(attributes)
-        self._session.sink.described(self.record, attributes)
-
-    def turn(self, outcome: Outcome) -> Turn | None:
-        if was_cancelled(outcome):
-            return None
-        position = self.record.position
-        return self._session.numbered(self._caller, position.key, position.ordinal, self._number)
-
-    def chunk_turn(self, index: int, attempt: Attempt) -> Turn | None:
-        """The place of a chunk in the run's order; chunks count through all attempts of a crossing."""
-
-        def tell(seq: int) -> None:
-            attempt.seqs.extend([None] * (index - len(attempt.seqs)))
-            attempt.seqs.append(seq)
-
-        return self._session.numbered(self.lane, "chunk", self.lane.ordinal("chunk"), tell)
-
-    def close(self, outcome: Outcome) -> None:
-        """The program sees `outcome` now; streams of a wire crossing may go on."""
-        try:
-            self._settle(outcome)
-        except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
-            fault("closing a crossing", error, self._session.note)
-
-    def item(self, outcome: Outcome) -> None:
-        """A generator behind this crossing gave an item (the crossing stays open), ended or raised."""
-        try:
-            if isinstance(outcome, Returned):
-                self.record.items.append(codec.encode(outcome.value, strict=False))
-                return
-            self._items_open = False
-            self._outcome(outcome)
-            self._finish()
-        except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
-            fault("recording an item", error, self._session.note)
-
-    def stream_items(self) -> None:
-        """What this crossing returns is a generator, whose items are to come."""
-        self._items_open = True
-
-    def recorded_items(self) -> list[Outcome]:
-        return []
-
-    def past_end(self) -> BaseException:
-        raise AssertionError("a recording crossing has no recorded end")
-
-    def abandon(self) -> None:
-        """The run ends while this is open."""
-        if self.record.end is End.UNFINISHED and self._returned:
-            self.record.end = End.ABANDONED
-        self._items_open, self._exchanges = False, 0
-        self._finish()
-
-    def exchange_ended(self, attempt: Attempt) -> None:
-        """The body of an attempt ended; the last one ends a crossing that has returned."""
-        with self._lock:
-            self._exchanges -= 1
-        if self._returned:
-            if self.record.end is End.UNFINISHED:
-                self.record.end = End.RETURNED if attempt.end is End.ENDED else attempt.end
-            self._finish()
-
-    def _number(self, seq: int) -> None:
-        self.record.seq = seq
-
-    def _settle(self, outcome: Outcome) -> None:
-        self._returned = True
-        streaming = self.record.wire and isinstance(outcome, Returned) and self._exchanges > 0
-        if not streaming and not (self._items_open and isinstance(outcome, Returned)):
-            self._outcome(outcome)
-            self._exchanges, self._items_open = 0, False
-            self._finish()
-
-    def _outcome(self, outcome: Outcome) -> None:
-        record = self.record
-        if isinstance(outcome, Returned):
-            record.end = End.RETURNED
-            if not record.wire:
-                record.outcome = codec.encode(outcome.value, strict=False)
-        elif isinstance(outcome, Ended):
-            record.end = End.ENDED
-        elif was_cancelled(outcome) or (isinstance(outcome, Raised) and isinstance(outcome.error, GeneratorExit)):
-            record.end = End.ABANDONED
-        else:
-            record.end = End.RAISED
-            error = outcome.error
-            # At the wire the SDK raises it again by itself; a line is kept for people to read.
-            record.outcome = (
-                beginning(f"{type(error).__name__}: {error}", 500) if record.wire else codec.encode(error, strict=False)
-            )
-
-    def _finish(self) -> None:
-        with self._lock:
-            if self._finished or self._exchanges or self._items_open:
-                return
-            self._finished = True
-        self._session.closed(self._handle)
-        self.record.ended_ns = real.time_ns()
-        self._session.pack()
-        self._session.sink.finished(self.record)
-
-
-def _enclosing(lane: Lane | None) -> CrossingRecord | None:
-    """The crossing that this lane runs inside, however deep its tasks and threads nest."""
-    while lane is not None:
-        if isinstance(lane.mark, RecordedCrossing):
-            return lane.mark.record
-        lane = lane.parent
-    return None
-
-
-class RecordedExchange:
-    """One HTTP attempt, being recorded."""
-
-    answer: Answer | None = None
-
-    def __init__(self, crossing: RecordedCrossing, attempt: Attempt) -> None:
-        self._crossing = crossing
-        self.attempt = attempt
-        self._since = real.perf_counter_ns()
-        self._ended = False
-
-    def head(self, head: WireHead) -> None:
-        self.attempt.head = head
-
-    def chunk(self, data: bytes) -> None:
-        self.attempt.chunks.append(data)
-        self.attempt.offsets.append((real.perf_counter_ns() - self._since) // 1000)
-
-    def end(self, how: End, error: BaseException | None = None) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        try:
-            self.attempt.end = how
-            if error is not None:
-                self.attempt.error = codec.encode(error, strict=False)
-            self._crossing.exchange_ended(self.attempt)
-        except Exception as failure:  # noqa: BLE001 (recording never hurts the agent)
-            fault("ending an attempt", failure)
-
-    def chunk_turn(self, index: int) -> Turn | None:
-        return self._crossing.chunk_turn(index, self.attempt)

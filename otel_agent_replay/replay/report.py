@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_agent_replay.recording.values import Json
-    from otel_agent_replay.replay.answer import Pinned, ReplaySession
+    from otel_agent_replay.replay.answer import ReplaySession
+    from otel_agent_replay.replay.crossing import Pinned
     from otel_agent_replay.replay.expectation import Expectation
 
 DIVERGENCE = "DivergenceError"

@@ -20,13 +20,12 @@ from otel_agent_replay.recording.values import (
     Attempt,
     CrossingRecord,
     End,
-    Ended,
     Note,
     Raised,
     ReadingRecord,
     Returned,
 )
-from otel_agent_replay.recording.variables import beginning
+from otel_agent_replay.replay.marks import enclosing, end_of, line_of
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from otel_agent_replay.recording.values import Json, Outcome, RunRecord, WireRequest
 
 _PLAIN = frozenset((int, float, str, bool))
-_LINE = 500
-"""Characters that are kept of an error that no recording holds."""
 
 
 class Transcript:
@@ -67,7 +64,8 @@ class Transcript:
         """A crossing is made in `lane`; `inside` is the lane beneath it. None where it cannot be kept."""
         try:
             crossing = TranscribedCrossing(self, position, call)
-            self._sink.begun(crossing.record, _enclosing(lane))
+            outer = enclosing(lane, TranscribedCrossing)
+            self._sink.begun(crossing.record, None if outer is None else outer.record)
         except Exception as error:  # noqa: BLE001 (recording never hurts the replay)
             fault("opening a crossing of a replay", error, self.note)
             return None
@@ -109,15 +107,6 @@ class Transcript:
         self._sink.packed(list(self._readings.values()), [], self._notes)
         self.run.end, self.run.outcome, self.run.ended_ns = end, outcome, real.time_ns()
         self._sink.run_ended(self.run)
-
-
-def _enclosing(lane: Lane | None) -> CrossingRecord | None:
-    """The crossing that this lane runs inside, however deep its tasks and threads nest."""
-    while lane is not None:
-        if isinstance(lane.mark, TranscribedCrossing):
-            return lane.mark.record
-        lane = lane.parent
-    return None
 
 
 class TranscribedCrossing:
@@ -234,21 +223,14 @@ class TranscribedCrossing:
 
     def _outcome(self, outcome: Outcome) -> None:
         record, origin = self.record, self._origin
-        if isinstance(outcome, Returned):
-            record.end = End.RETURNED
-            if not record.wire and origin is not None:
-                record.outcome = origin.outcome
-        elif isinstance(outcome, Ended):
-            record.end = End.ENDED
-        elif was_cancelled(outcome) or isinstance(outcome.error, GeneratorExit):
-            record.end = End.ABANDONED
-        else:
-            record.end = End.RAISED
-            error = outcome.error
-            if origin is not None and origin.end is End.RAISED and not isinstance(error, DivergenceError):
+        record.end = end_of(outcome)
+        if isinstance(outcome, Returned) and not record.wire and origin is not None:
+            record.outcome = origin.outcome
+        elif isinstance(outcome, Raised) and record.end is End.RAISED:
+            if origin is not None and origin.end is End.RAISED and not isinstance(outcome.error, DivergenceError):
                 record.outcome = origin.outcome
             else:
-                record.outcome = beginning(f"{type(error).__name__}: {error}", _LINE)
+                record.outcome = line_of(outcome.error)
 
     def _finish(self) -> None:
         if self._finished or self._streams or self._items_open:

@@ -1,0 +1,306 @@
+"""One call of a replay, answered from the recording."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from otel_agent_replay.boundary.callers import AGENT, caller, frames, kind_of
+from otel_agent_replay.boundary.lanes import Lane, child_path
+from otel_agent_replay.boundary.order import FREE, NEVER
+from otel_agent_replay.boundary.session import was_cancelled
+from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording import canonical, codec
+from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
+from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Raised, Returned
+from otel_agent_replay.replay.exchange import ReplayedExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_agent_replay.boundary.order import Due
+    from otel_agent_replay.boundary.session import Call, Turn
+    from otel_agent_replay.recording.values import Attribute, Json, Outcome, WireRequest
+    from otel_agent_replay.replay.answer import ReplaySession
+    from otel_agent_replay.replay.transcript import TranscribedCrossing
+
+RERUN = "The question has changed: rerun it against the model, or give the program as it was."
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A call that was answered by its place though it asked something else."""
+
+    divergence: Divergence
+    site: str
+    """File and line of the program's own code that asked; empty where none is near."""
+    recorded: str = ""
+    """What was asked when it was recorded, as text …"""
+    asked: str = ""
+    """… and what is asked now."""
+
+
+class ReplayedCrossing:
+    """One call through a boundary, being answered."""
+
+    def __init__(self, session: ReplaySession, lane: Lane, call: Call) -> None:
+        self._session = session
+        self._caller = lane
+        self._call = call
+        self._ordinal = lane.ordinal(call.key)
+        self.position = Position(lane.path, call.key, self._ordinal)
+        self.answer: Outcome | None = None
+        self.record: CrossingRecord | None = None
+        self._attempts = 0
+        self._chunks = 0
+        self.lane = Lane(session, lane, "call", call.key, self._ordinal)
+        if call.wire:
+            self.lane.beneath = self
+        kept = session.transcript
+        self.kept: TranscribedCrossing | None = (
+            None if kept is None else kept.open(lane, self.lane, self.position, call)
+        )
+
+    def match(
+        self,
+        fits: Callable[[CrossingRecord], bool],
+        alike: Callable[[CrossingRecord], float],
+        differences: Callable[[CrossingRecord], tuple[Difference, ...]],
+        texts: Callable[[CrossingRecord], tuple[str, str]],
+    ) -> None:
+        """Find the recorded crossing that answers. Raises DivergenceError where there is none."""
+        session, key = self._session, self._call.key
+        with session.lock:
+            path = session.lanes.resolve(self._caller)
+            record, moved_from = session.matcher.find(self._caller, path, key, fits)
+            if record is None:
+                known = None if self._call.otherwise is None else self._call.otherwise()
+                if known is not None:
+                    self.answer = known
+                    session.unrecorded.append(self.position)
+                    return
+                nearest = session.matcher.nearest(self._caller, path, key, alike)
+                own = session.matcher.own(self._caller, path, key)
+                place = None if own is None else next((place for place, _ in own.waiting()), None)
+                if own is None or place is None or not session.pins:
+                    raise self._depart(self._new(nearest, differences, spent=place is None))
+                record = own.take(place)
+                pinned = self._new(record, differences, spent=False)
+                session.pinned.append(Pinned(pinned, _program_line(), *texts(record)))
+            session.answered += 1
+            if session.elsewhere is not None:
+                session.elsewhere.answered(session.recording.run.run_id, record.span_id)
+            if moved_from is not None:
+                session.moved.append((self.position, moved_from))
+                if session.matcher.has_become(self._caller, moved_from):
+                    session.lanes.settle(self._caller, moved_from)
+            if self.kept is not None:
+                self.kept.answered(record, moved=moved_from is not None)
+            self._accept(record)
+
+    def attempt(self, request: WireRequest) -> ReplayedExchange:
+        """Answer the next HTTP attempt. Raises DivergenceError where the recording has no such request."""
+        number = self._attempts
+        self._attempts += 1
+        bound = self._session.bound
+        kept = None if self.kept is None else self.kept.asked(request)
+        if self.record is None:
+            self.match(
+                lambda record: (
+                    bool(record.attempts) and canonical.same_request(record.attempts[0].request, request, bound)
+                ),
+                lambda record: canonical.similarity(record.attempts[0].request, request) if record.attempts else 0.0,
+                lambda record: (
+                    canonical.differences(record.attempts[0].request, request, bound=bound) if record.attempts else ()
+                ),
+                lambda record: (_body(record.attempts[0].request) if record.attempts else "", _body(request)),
+            )
+        record = self.record
+        assert record is not None  # match() found it or raised
+        if number >= len(record.attempts):
+            if self._was_left(record):  # while it paused before this attempt, which takes no time now
+                return ReplayedExchange(self, Attempt(request, end=End.ABANDONED), kept)
+            raise self._depart(
+                self._departure(
+                    DivergenceClass.EXHAUSTED,
+                    f"attempt {number + 1} of a call that made {len(record.attempts)} when it was recorded",
+                )
+            )
+        recorded = record.attempts[number]
+        if number and not canonical.same_request(recorded.request, request, bound):
+            departure = self._departure(
+                DivergenceClass.DIVERGED,
+                f"attempt {number + 1} of this call asks something else",
+                canonical.differences(recorded.request, request, bound=bound),
+            )
+            if not self._session.pins:
+                raise self._depart(departure)
+            self._session.pinned.append(Pinned(departure, _program_line(), _body(recorded.request), _body(request)))
+        return ReplayedExchange(self, recorded, kept)
+
+    def describe(self, attributes: Mapping[str, Attribute]) -> None:
+        """A replay learns nothing from a recorded response."""
+
+    def turn(self, outcome: Outcome) -> Turn | None:
+        record = self.record
+        if record is None or (was_cancelled(outcome) and record.end is not End.ABANDONED):
+            return None
+        if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
+            return None
+        place: Due = FREE if record.seq is None else record.seq
+        if record.seq is None and not record.wire and self._was_left(record):
+            place = NEVER
+        return self._session.due(self._caller, self.position.key, self.position.ordinal, place)
+
+    def close(self, outcome: Outcome) -> None:
+        """The program sees `outcome` now. A wire call that sent nothing stands for one that sent nothing."""
+        if self._call.wire and self.record is None and not self._attempts:
+            path = self._session.lanes.resolve(self._caller)
+            record, moved = self._session.matcher.find(
+                self._caller, path, self._call.key, lambda record: not record.attempts
+            )
+            if self.kept is not None and record is not None:
+                self.kept.answered(record, moved=moved is not None)
+        if self.kept is not None:
+            self.kept.closed(outcome)
+
+    def item(self, outcome: Outcome) -> None:
+        """The program is given an item, an error or the end, or has left the generator."""
+        if self.kept is not None:
+            self.kept.item(outcome)
+
+    def stream_items(self) -> None:
+        """What this crossing returns is a generator: its items are `recorded_items`."""
+
+    def recorded_items(self) -> list[Outcome]:
+        """What the generator gave, and how it ended; nothing after the point where its reader left it."""
+        record = self.record
+        if record is None:
+            return []
+        if self.kept is not None:
+            self.kept.gives_items()
+        items: list[Outcome] = [Returned(self._decode(item)) for item in record.items]
+        if record.end is End.RAISED:
+            items.append(Raised(self._error(record.outcome)))
+        elif record.end is not End.ABANDONED:
+            items.append(Ended())
+        return items
+
+    def past_end(self) -> BaseException:
+        record = self.record
+        unfinished = record is not None and record.end is End.UNFINISHED
+        return self._depart(
+            self._departure(
+                DivergenceClass.INCOMPLETE if unfinished else DivergenceClass.DIVERGED,
+                "the recording process died while this stream was open"
+                if unfinished
+                else "the program reads on where the recorded reader stopped",
+            )
+        )
+
+    def exchange_turn(self, attempt: Attempt) -> Turn | None:
+        """Where the caller was cancelled before a response came: a place that never comes."""
+        left = attempt.end is End.ABANDONED or (self.record is not None and self._was_left(self.record))
+        if attempt.head is None and attempt.error is None and left:
+            return self._session.due(self.lane, "response", self.lane.ordinal("response"), NEVER)
+        return None
+
+    def chunk_turn(self, attempt: Attempt, index: int) -> Turn | None:
+        if index >= len(attempt.chunks) and attempt.end is End.ABANDONED and attempt.error is not None:
+            # The reader was cancelled while it waited for a chunk: that never comes here either.
+            return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), NEVER)
+        seq = attempt.seqs[index] if index < len(attempt.seqs) else None
+        if seq is None:
+            return None
+        return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), seq)
+
+    def error_of(self, attempt: Attempt) -> BaseException | None:
+        return None if attempt.error is None else self._error(attempt.error)
+
+    def unanswered(self) -> DivergenceError:
+        """The recording process died before this call had an outcome."""
+        return self._depart(
+            self._departure(DivergenceClass.INCOMPLETE, "the recording process died before this call had an outcome")
+        )
+
+    def _depart(self, divergence: Divergence) -> DivergenceError:
+        """Keep a divergence of this call, and give what is to be raised."""
+        error = self._session.diverge(divergence)
+        if self.kept is not None:
+            self.kept.departed(divergence.kind, error)
+        return error
+
+    def _accept(self, record: CrossingRecord) -> None:
+        self.record = record
+        where = record.position
+        self._session.lanes.settle(self.lane, child_path(where.lane, "call", where.key, where.ordinal))
+        if self._call.wire:
+            return
+        left = self._was_left(record)
+        if record.end is End.UNFINISHED and not left:
+            raise self.unanswered()
+        if left and not record.items:
+            self.answer = Raised(asyncio.CancelledError())
+        elif record.end is End.RAISED and not record.items:
+            self.answer = Raised(self._error(record.outcome))
+        else:
+            self.answer = Returned(self._decode(record.outcome))
+
+    def _was_left(self, record: CrossingRecord) -> bool:
+        """Whether the recorded program did not wait for the end: it cancelled the call, or ended before."""
+        if record.end is End.UNFINISHED:
+            return self._session.recording.run.end is not End.UNFINISHED
+        return record.end is End.ABANDONED
+
+    def _decode(self, value: Json) -> object:
+        allowed = self._call.allowed
+        if allowed is None:
+            allowed = {codec.ref(known): known for known in self._call.types}
+        return codec.decode(value, allowed)
+
+    def _error(self, value: Json) -> BaseException:
+        error = self._decode(value)
+        return error if isinstance(error, BaseException) else RuntimeError(str(error))
+
+    def _new(
+        self,
+        nearest: CrossingRecord | None,
+        differences: Callable[[CrossingRecord], tuple[Difference, ...]],
+        *,
+        spent: bool,
+    ) -> Divergence:
+        if spent:
+            return Divergence(
+                DivergenceClass.EXHAUSTED,
+                self.position,
+                None if nearest is None else nearest.position,
+                "the program asks for more than was recorded in this lane",
+                () if nearest is None else differences(nearest),
+                "A call was added: rerun the program, or take the call out.",
+            )
+        assert nearest is not None  # a series that is not spent has a nearest
+        return Divergence(
+            DivergenceClass.DIVERGED,
+            self.position,
+            nearest.position,
+            "the program asks something that was not recorded",
+            differences(nearest),
+            RERUN,
+        )
+
+    def _departure(self, kind: DivergenceClass, summary: str, differences: tuple[Difference, ...] = ()) -> Divergence:
+        nearest = None if self.record is None else self.record.position
+        return Divergence(kind, self.position, nearest, summary, differences, RERUN)
+
+
+def _body(request: WireRequest) -> str:
+    return request.body.decode("utf-8", "replace")
+
+
+def _program_line() -> str:
+    """File and line of the program's own code that asks; empty where none is near."""
+    for frame in frames(caller()):
+        if kind_of(frame) == AGENT:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return ""
