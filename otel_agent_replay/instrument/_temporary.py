@@ -1,8 +1,8 @@
 """Names of temporary files: the recorded one is given again, also where what it named is still there.
 
-A recorded program that leaves its directory behind would otherwise get another name in each replay, because
-`tempfile` passes over names that are taken. What is there is used again only where it is this user's and nobody
-else can have put it there.
+Where files are recorded, a replay answers `tempfile` from the recording and touches nothing. Where they are not, a
+recorded program that leaves its directory behind would get another name in each replay, because `tempfile` passes
+over names that are taken: what is there is used again, if it is this user's and nobody else can have put it there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.callers import caller
 from otel_agent_replay.boundary.virtual import NAME_CHARACTERS, NAME_LENGTH
 from otel_agent_replay.instrument._ambient import Patches, entropy_reading, like
+from otel_agent_replay.instrument._paths import asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,9 @@ def _name(original: Callable[[Any], str]) -> Callable[[Any], str]:
         lane, frame = found
         name = lane.session.read(lane, TEMPFILE, frame, _fresh_name)
         if lane.session.replaying and asking is not None:
-            _left.path = _left_behind(asking, name)
+            path = _about_to_make(asking, name)
+            if path is not None and asked(path) is None:  # else the recording says what came of it
+                _left.path = path if _is_safe(path) else None
         return name
 
     like(__next__, original, "tempfile")
@@ -66,21 +69,24 @@ def _fresh_name() -> str:
     return "".join(letters)
 
 
-def _left_behind(asking: FrameType, name: str) -> str | None:
-    """The path that `tempfile` is about to make, where it exists and nobody but this user may write to it."""
+def _about_to_make(asking: FrameType, name: str) -> str | None:
+    """The path that `tempfile` is about to make, as far as that can be seen."""
     here = asking.f_locals
     around = (here.get("dir"), here.get("prefix", here.get("pre")), here.get("suffix", here.get("suf")))
     if not all(isinstance(part, str | bytes | os.PathLike) for part in around):
         return None
     folder, before, after = map(os.fsdecode, around)  # type: ignore[arg-type]
-    path = os.path.join(folder, before + name + after)  # noqa: PTH118 (as `tempfile` makes it)
+    return os.path.join(folder, before + name + after)  # noqa: PTH118 (as `tempfile` makes it)
+
+
+def _is_safe(path: str) -> bool:
+    """Whether something is there that nobody but this user may write to."""
     with suppress(OSError):
         found = os.lstat(path)
         own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
         plain = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-        if own and plain and not stat.S_IMODE(found.st_mode) & 0o022:
-            return path
-    return None
+        return own and plain and not stat.S_IMODE(found.st_mode) & 0o022
+    return False
 
 
 class _System:

@@ -1,7 +1,8 @@
-"""What a recorded and a replayed call have in common: how it ended, and which call it was made inside of."""
+"""What a recorded and a replayed call have in common: how it ended, what is kept of it, which call it was made in."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from otel_agent_replay.boundary.session import was_cancelled
@@ -10,7 +11,7 @@ from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
-    from otel_agent_replay.recording.values import Outcome
+    from otel_agent_replay.recording.values import Attempt, CrossingRecord, Outcome
 
 M = TypeVar("M")
 
@@ -40,3 +41,14 @@ def enclosing(lane: Lane | None, kind: type[M]) -> M | None:
             return lane.mark
         lane = lane.parent
     return None
+
+
+def as_it_stands(record: CrossingRecord) -> CrossingRecord:
+    """A copy of a record whose attempts another thread may still add to, whole as far as it goes."""
+    return replace(record, attempts=list(map(_attempt_as_it_stands, list(record.attempts))))
+
+
+def _attempt_as_it_stands(attempt: Attempt) -> Attempt:
+    offsets = list(attempt.offsets)  # a chunk has its offset after it is there
+    count = len(offsets)
+    return replace(attempt, chunks=attempt.chunks[:count], offsets=offsets, seqs=attempt.seqs[:count])

@@ -12,7 +12,7 @@ from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Raised, Returned
-from otel_agent_replay.replay.marks import enclosing, end_of, line_of
+from otel_agent_replay.replay.marks import as_it_stands, enclosing, end_of, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +64,8 @@ class RecordedCrossing:
         """An attempt is about to leave; the request is on disk first."""
         exchange = RecordedExchange(self, Attempt(request))
         with self._lock:
+            if self._finished:  # the run has ended while another thread was about to ask
+                return exchange
             self.record.attempts.append(exchange.attempt)
             self._exchanges += 1
         try:
@@ -74,8 +76,10 @@ class RecordedCrossing:
         return exchange
 
     def describe(self, attributes: Mapping[str, Attribute]) -> None:
-        self.record.attributes.update(attributes)
-        self._session.sink.described(self.record, attributes)
+        with self._lock:
+            if not self._finished:
+                self.record.attributes.update(attributes)
+                self._session.sink.described(self.record, attributes)
 
     def turn(self, outcome: Outcome) -> Turn | None:
         if was_cancelled(outcome):
@@ -103,7 +107,10 @@ class RecordedCrossing:
         """A generator behind this crossing gave an item (the crossing stays open), ended or raised."""
         try:
             if isinstance(outcome, Returned):
-                self.record.items.append(codec.encode(outcome.value, strict=False))
+                item = codec.encode(outcome.value, strict=False)
+                with self._lock:
+                    if not self._finished:
+                        self.record.items.append(item)
                 return
             self._items_open = False
             self._outcome(outcome)
@@ -122,20 +129,26 @@ class RecordedCrossing:
         raise AssertionError("a recording crossing has no recorded end")
 
     def abandon(self) -> None:
-        """The run ends while this is open."""
-        if self.record.end is End.UNFINISHED and self._returned:
-            self.record.end = End.ABANDONED
-        self._items_open, self._exchanges = False, 0
-        self._finish()
+        """The run ends while this is open; its thread may go on."""
+        with self._lock:
+            if self._finished:
+                return
+            self.record = as_it_stands(self.record)
+            if self.record.end is End.UNFINISHED and self._returned:
+                self.record.end = End.ABANDONED
+            self._items_open, self._exchanges = False, 0
+            self._finished = True
+        self._write()
 
     def exchange_ended(self, attempt: Attempt) -> None:
         """The body of an attempt ended; the last one ends a crossing that has returned."""
         with self._lock:
             self._exchanges -= 1
-        if self._returned:
+            if self._finished or not self._returned:
+                return
             if self.record.end is End.UNFINISHED:
                 self.record.end = End.RETURNED if attempt.end is End.ENDED else attempt.end
-            self._finish()
+        self._finish()
 
     def _number(self, seq: int) -> None:
         self.record.seq = seq
@@ -149,19 +162,25 @@ class RecordedCrossing:
             self._finish()
 
     def _outcome(self, outcome: Outcome) -> None:
-        record = self.record
-        record.end = end_of(outcome)
-        if isinstance(outcome, Returned) and not record.wire:
-            record.outcome = codec.encode(outcome.value, strict=False)
-        elif isinstance(outcome, Raised) and record.end is End.RAISED:
+        end, told = end_of(outcome), None
+        wire = self.record.wire
+        if isinstance(outcome, Returned) and not wire:
+            told = codec.encode(outcome.value, strict=False)
+        elif isinstance(outcome, Raised) and end is End.RAISED:
             # At the wire the SDK raises it again by itself; a line is kept for people to read.
-            record.outcome = line_of(outcome.error) if record.wire else codec.encode(outcome.error, strict=False)
+            told = line_of(outcome.error) if wire else codec.encode(outcome.error, strict=False)
+        with self._lock:
+            if not self._finished:
+                self.record.end, self.record.outcome = end, told
 
     def _finish(self) -> None:
         with self._lock:
             if self._finished or self._exchanges or self._items_open:
                 return
             self._finished = True
+        self._write()
+
+    def _write(self) -> None:
         self._session.closed(self._handle)
         self.record.ended_ns = real.time_ns()
         self._session.pack()

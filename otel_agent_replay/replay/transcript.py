@@ -137,13 +137,16 @@ class TranscribedCrossing:
         """A recorded crossing answers this one."""
         self._origin = origin
         how = Answered.MOVED if moved else Answered.RECORDED
-        # What was asked is this program's; what the response said is what was recorded of it.
-        self.record.attributes = {
-            **origin.attributes,
-            **self.record.attributes,
-            names.ANSWERED: how.value,
-            names.ANSWERED_BY: f"{origin.span_id:016x}",
-        }
+        with self._lock:
+            if self._finished:
+                return
+            # What was asked is this program's; what the response said is what was recorded of it.
+            self.record.attributes = {
+                **origin.attributes,
+                **self.record.attributes,
+                names.ANSWERED: how.value,
+                names.ANSWERED_BY: f"{origin.span_id:016x}",
+            }
 
     def departed(self, kind: DivergenceClass, error: DivergenceError) -> None:
         """The call has no recorded answer, and raises. One at the wire ends when it does."""
@@ -155,14 +158,17 @@ class TranscribedCrossing:
     def asked(self, request: WireRequest) -> Attempt:
         """The program sends an HTTP request."""
         attempt = Attempt(request)
-        self.record.attempts.append(attempt)
+        with self._lock:
+            if not self._finished:  # else the replay has ended while another thread was about to ask
+                self.record.attempts.append(attempt)
         return attempt
 
     def served(self, attempt: Attempt, recorded: Attempt) -> None:
         """A recorded response answers it; its chunks are kept as far as they are read."""
-        attempt.head, attempt.error = recorded.head, recorded.error
         with self._lock:
-            self._streams.add(id(attempt))
+            if not self._finished:
+                attempt.head, attempt.error = recorded.head, recorded.error
+                self._streams.add(id(attempt))
 
     def stream_ended(self, attempt: Attempt, recorded: Attempt, how: End, read: int) -> None:
         """The program has read a response to its end, or left it after so many chunks. Later calls change nothing."""
@@ -190,8 +196,10 @@ class TranscribedCrossing:
     def item(self, outcome: Outcome) -> None:
         """The generator gave an item, ended or raised, or was left."""
         if isinstance(outcome, Returned):
-            if self._origin is not None and len(self.record.items) < len(self._origin.items):
-                self.record.items.append(self._origin.items[len(self.record.items)])
+            with self._lock:
+                known = self.record.items
+                if not self._finished and self._origin is not None and len(known) < len(self._origin.items):
+                    known.append(self._origin.items[len(known)])
             return
         self._items_open = False
         self.closed(outcome)

@@ -195,3 +195,49 @@ def test_a_file_that_has_changed_since_is_told_of(bench) -> None:
     (warning,) = [each for each in replayed.report["warnings"] if "is not what it was" in each]
     assert "prompts/edited" in warning and "OTEL_AGENT_REPLAY_FILES_EXCLUDE" in warning
     assert "prompts/edited is not what it was" in replayed.err
+
+
+TEMPORARY = """
+import os, pathlib, tempfile
+folder = pathlib.Path(tempfile.mkdtemp(dir="scratch"))
+print(folder.is_dir(), list(folder.iterdir()), folder.stat().st_mtime)
+try:
+    folder.mkdir()
+except FileExistsError as error:
+    print(error)
+folder.mkdir(exist_ok=True)
+(folder / "a.txt").write_text("a")
+number, name = tempfile.mkstemp(dir="scratch")
+os.write(number, b"12")
+os.close(number)
+with tempfile.NamedTemporaryFile("w", dir="scratch", delete=False) as file:
+    print(os.path.getsize(file.name), file.name)
+    file.write("more")
+with open(tempfile.mktemp(dir="scratch"), "w") as plain:
+    plain.write("123")
+print(sorted(entry.name for entry in os.scandir("scratch")), [os.path.getsize(path) for path in (name, file.name)])
+print(open(name).read(), open(file.name).read(), (folder / "a.txt").read_text())
+"""
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["left there", "taken away"])
+@pytest.mark.parametrize("captured", ["process,filesystem", "none"])
+def test_temporary_files_are_made_again(bench, captured: str, left: bool) -> None:
+    """Where files are not recorded, those that the run left behind are used again."""
+    bench.environment["OTEL_AGENT_REPLAY_CAPTURE"] = captured
+    scratch = bench.folder / "scratch"
+    scratch.mkdir()
+    out = bench.record(TEMPORARY)
+    names = [path for path, _ in tree(scratch)]
+    assert len(names) == 5
+    if not left:
+        shutil.rmtree(scratch)
+        scratch.mkdir()
+    before = tree(scratch)
+    replayed = bench.replay()
+    if captured == "none":
+        assert [path for path, _ in tree(scratch)] == names
+        return
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert tree(scratch) == before
+    assert not replayed.report["new_readings"] and not replayed.report["unread"]

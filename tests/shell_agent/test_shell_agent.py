@@ -36,12 +36,20 @@ def test_it_takes_the_same_decisions_a_hundred_times(bench) -> None:
     _replay(bench, 100)
 
 
-def test_a_scratch_directory_of_its_own(bench) -> None:
+@pytest.mark.parametrize("left", [True, False], ids=["left there", "taken away"])
+def test_a_scratch_directory_of_its_own(bench, left: bool) -> None:
     """Its name is drawn, and the agent makes it itself."""
+    bench.environment["TMPDIR"] = str(bench.folder)
     out = bench.record(AGENT.read_text(), name="agent.py")
+    (scratch,) = (path for path in bench.folder.iterdir() if path.name.startswith("shell-agent-"))
+    if not left:
+        shutil.rmtree(scratch)
+    before = scratch.exists() and sorted((path.name, path.read_bytes()) for path in scratch.iterdir())
     replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
     assert "started 0" in replayed.err
+    assert not replayed.report["unread"]
+    assert before == (scratch.exists() and sorted((path.name, path.read_bytes()) for path in scratch.iterdir()))
 
 
 def test_another_command_is_a_divergence(bench) -> None:
