@@ -116,7 +116,7 @@ AUTO = "auto"
 RECORD_REPLAYS = (AUTO, "on", "off")
 ORDERS = ("auto", "strict", "observed")
 SWITCH = ("on", "off")
-CAPTURES = ("process", "filesystem", "human", "machine")
+CAPTURES = ("process", "filesystem", "human", "machine", "environment")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.replay.answer import ReplaySession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -37,6 +37,7 @@ class Answers:
         stop: ends the process where the program cannot.
         pins: a call that asks something else is answered by its place all the same.
         strict: a reading that was not recorded is a divergence.
+        free: what is left to this machine, of `Session.captured`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Answers:
         *,
         pins: bool = False,
         strict: bool = False,
+        free: Iterable[str] = (),
     ) -> None:
         if run_id not in recordings:
             raise UnknownRun(run_id, "the recording that was handed over")
@@ -58,6 +60,7 @@ class Answers:
         self._pins = pins
         self._elsewhere: Elsewhere | None = None
         self.strict = strict
+        self._free = frozenset(free)
         self.main = self._session(recordings[run_id])
         self.sessions = [self.main]
         within: dict[tuple[str, str, str, int], Recording] = {}
@@ -70,12 +73,19 @@ class Answers:
 
     @classmethod
     def load(
-        cls, path: Path, run_id: str, stop: Callable[[], None], *, pins: bool = False, strict: bool = False
+        cls,
+        path: Path,
+        run_id: str,
+        stop: Callable[[], None],
+        *,
+        pins: bool = False,
+        strict: bool = False,
+        free: Iterable[str] = (),
     ) -> Answers:
         """Read what a replaying command has written. Raises OSError, RecordingError."""
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             recordings = assemble(item for item in scan(data) if isinstance(item, Frame))
-        return cls(recordings, run_id, stop, pins=pins, strict=strict)
+        return cls(recordings, run_id, stop, pins=pins, strict=strict, free=free)
 
     def tell(self, elsewhere: Elsewhere) -> None:
         """Let `elsewhere` know what forked children are answered, from now on."""
@@ -115,6 +125,7 @@ class Answers:
         session = ReplaySession(recording, self._gate, self._stop, pins=self._pins)
         session.elsewhere = self._elsewhere
         session.strict = self.strict
+        session.free(self._free)
         return session
 
     def _gate(self, session: ReplaySession) -> ReplayGate:

@@ -45,6 +45,7 @@ def start() -> None:
         stop=lambda: _stop(child),
         pins=handover.pins,
         strict=handover.strict,
+        free=handover.free,
     )
     child = Child(handover, answers)
     session = answers.main

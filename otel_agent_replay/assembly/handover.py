@@ -28,6 +28,8 @@ class Handover:
     """Directory of the local state that the replay is recorded in; empty where it is not recorded."""
     strict: bool = False
     """Whether a reading that was not recorded is a divergence."""
+    free: tuple[str, ...] = ()
+    """What is captured beside calls and is left to this machine all the same; see `Session.captured`."""
     taken: str = ""
     """Path of the file that the first process of the replay creates: the others stay offline."""
     pins: bool = False
@@ -42,4 +44,4 @@ class Handover:
     def load(cls, path: Path) -> Handover:
         """Read what `write` wrote. Raises OSError, ValueError."""
         values = json.loads(path.read_text("utf-8"))
-        return cls(**{**values, "expected": tuple(values["expected"])})
+        return cls(**{**values, "expected": tuple(values["expected"]), "free": tuple(values["free"])})

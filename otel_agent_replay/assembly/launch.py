@@ -27,7 +27,7 @@ from otel_agent_replay.replay import expectation
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_agent_replay.recording.values import Json, RunRecord
     from otel_agent_replay.settings import Settings
@@ -102,11 +102,14 @@ def replay(
     expected: Sequence[str] = (),
     stop_at: str = "",
     strict: bool = False,
+    free: Sequence[str] = (),
     trust: bool = False,
     record: bool | None = None,
     probe: Probe | None = None,
 ) -> Replayed:
     """Find a run, run its command (or `command`) against its recording, and judge how that ended.
+
+    `free` names what is left to this machine though it was recorded, of `settings.CAPTURES`.
 
     `record` says whether the replay is recorded too; None for what the settings say. With a `probe` it is not, its
     output goes nowhere, and it is run as that says.
@@ -137,11 +140,13 @@ def replay(
             stop_at=stop_at,
             home=str(settings.home) if recorded else "",
             strict=strict,
+            free=tuple(free),
             taken=str(folder / "taken"),
             pins=probe is not None,
             disturbance=probe.disturbance if probe is not None else "",
         )
-        status = _spawn(plan, handover, folder / "handover.json", silent=probe is not None)
+        named = {} if "environment" in free else _named(run)
+        status = _spawn(plan, handover, folder / "handover.json", named, silent=probe is not None)
         return _result(run, handover, status, expected)
 
 
@@ -152,10 +157,17 @@ def check_program(command: Sequence[str]) -> None:
         raise CannotStart(f"There is no program {program} here; give another command.")
 
 
-def _spawn(plan: Plan, handover: Handover, path: Path, *, silent: bool = False) -> int:
-    """Run the plan to its end. Gives the exit status. Raises CannotStart."""
+def _named(run: RunRecord) -> dict[str, str]:
+    """Variables of the environment that a setting named when the run was recorded."""
+    recorded = run.world.get("environment")
+    return {k: v for k, v in recorded.items() if isinstance(v, str)} if isinstance(recorded, dict) else {}
+
+
+def _spawn(plan: Plan, handover: Handover, path: Path, named: Mapping[str, str], *, silent: bool = False) -> int:
+    """Run the plan to its end, with variables that are not here. Gives the exit status. Raises CannotStart."""
     handover.write(path)
     environment = {
+        **named,
         **os.environ,
         **_EXPORTERS,
         VARIABLE: str(path),

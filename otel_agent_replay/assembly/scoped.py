@@ -22,7 +22,7 @@ from otel_agent_replay.replay.report import Report, report, unconsumed
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from otel_agent_replay.recording.divergence import Divergence
@@ -36,9 +36,18 @@ class Replayed:
         report: what came of it; None until the block has ended.
     """
 
-    def __init__(self, wanted: str, *, partial: bool = False, strict: bool = False, record: bool | None = None) -> None:
+    def __init__(
+        self,
+        wanted: str,
+        *,
+        partial: bool = False,
+        strict: bool = False,
+        free: Iterable[str] = (),
+        record: bool | None = None,
+    ) -> None:
         self._wanted = wanted
         self._strict = strict
+        self._free = tuple(free)
         self._partial = partial
         self._record = record
         self._recorder: replays.ReplayRecorder | None = None
@@ -101,7 +110,7 @@ class Replayed:
         self._end(error)
 
     def _begin(self, loaded: find.Loaded) -> None:
-        self._answers = Answers(loaded.recordings, loaded.run_id, strict=self._strict)
+        self._answers = Answers(loaded.recordings, loaded.run_id, strict=self._strict, free=self._free)
         found = settings.read()
         if replays.wanted(self._record, found, command=False):
             self._recorder = replays.shared(found)
@@ -141,13 +150,22 @@ class _Here:
         return None
 
 
-def replay(run_id: str, *, partial: bool = False, strict: bool = False, record: bool | None = None) -> Replayed:
+def replay(
+    run_id: str,
+    *,
+    partial: bool = False,
+    strict: bool = False,
+    free: Iterable[str] = (),
+    record: bool | None = None,
+) -> Replayed:
     """Answer the calls of a block from a recording: `with` or `async with`, many at once, each in its context.
 
     Args:
         run_id: a run id, a trace id, a unique beginning of one, or ``latest``.
         partial: the block is a part of the program: recorded calls that it does not make are no divergence.
         strict: a reading of the clock or of entropy that was not recorded is a divergence.
+        free: what is left to this machine though it was recorded: ``process`` (commands), ``filesystem``, ``human``,
+            ``machine``, ``environment``.
         record: record this replay too, as a run of its own; by default as OTEL_AGENT_REPLAY_RECORD_REPLAYS says, and
             not at all where that says nothing. Its id is `report.recorded_as`.
 
@@ -156,4 +174,4 @@ def replay(run_id: str, *, partial: bool = False, strict: bool = False, record: 
         DivergenceError: in the block, where a call has no recorded answer; at its end, where one was swallowed
             or a recorded call was never made.
     """
-    return Replayed(run_id, partial=partial, strict=strict, record=record)
+    return Replayed(run_id, partial=partial, strict=strict, free=free, record=record)

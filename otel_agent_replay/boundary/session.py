@@ -137,8 +137,9 @@ class Session(Protocol):
 
     replaying: bool
     captured: frozenset[str]
-    """What this run captures beside calls: ``process``, ``filesystem``, ``human``, ``machine``. A run that was recorded
-    by an earlier version captured none of it: then a replay leaves all of it to the machine, as it did then."""
+    """What this run captures beside calls: ``process``, ``filesystem``, ``human``, ``machine``, ``environment``. A
+    run that was recorded by an earlier version captured none of it: then a replay leaves all of it to the machine, as
+    it did then."""
 
     @property
     def world(self) -> Mapping[str, Json]:

@@ -21,6 +21,7 @@ that this module reads and makes.
     random:tempfile                                                     8 characters of a file's name
     random:uuid4 (and uuid1, uuid6, uuid7, uuid8)                       the UUID as text
     process:getpid                                                      int
+    environment:get:NAME                                                JSON of a string, or null
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class VirtualClock:
 
     def seen(self, source: str, value: object) -> None:
         """A recorded reading was given to the program: the virtual now is no earlier."""
-        if source.startswith("process:"):
+        if source.startswith(("process:", "environment:get:")):
             self._given[source] = value
         if not source.startswith("clock:"):
             return

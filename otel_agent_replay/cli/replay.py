@@ -35,6 +35,13 @@ from otel_agent_replay.errors import UsageError
     "--stop-at", metavar="POSITION", default="", help="Break into the debugger at this crossing: [LANE ]KEY#N."
 )
 @click.option("--strict", is_flag=True, help="A reading of the clock or of entropy that was not recorded is refused.")
+@click.option(
+    "--free",
+    multiple=True,
+    type=click.Choice(settings.CAPTURES),
+    help="Leave this to the machine though it was recorded: commands are run, files read and written. May be given "
+    "several times.",
+)
 @click.option("--trust", is_flag=True, help="Run the recorded command though this user did not record it.")
 @click.option(
     "--record/--no-record",
@@ -49,6 +56,7 @@ def command(
     expected: tuple[str, ...],
     stop_at: str,
     strict: bool,  # noqa: FBT001 (click gives it by name)
+    free: tuple[str, ...],
     trust: bool,  # noqa: FBT001 (click gives it by name)
     record: bool | None,  # noqa: FBT001 (click gives it by name)
     quiet: bool,  # noqa: FBT001 (click gives it by name)
@@ -69,6 +77,7 @@ def command(
         expected=list(expected),
         stop_at=stop_at,
         strict=strict,
+        free=free,
         trust=trust,
         record=record,
     )

@@ -56,7 +56,8 @@ REMEDIES = {
     "of submission), or sort what they have made.",
     Leak.GARBAGE: "Do not let what the program does depend on when objects are collected: close them by hand, with "
     "`with` or `contextlib.closing`.",
-    Leak.ENVIRONMENT: "Name the variable in OTEL_AGENT_REPLAY_ENVIRONMENT, so that it is recorded and given back.",
+    Leak.ENVIRONMENT: "Read the variable by its name (`os.environ[...]`), or name it in OTEL_AGENT_REPLAY_ENVIRONMENT: "
+    "it is recorded then, and given back.",
     Leak.NEW_READING: "The code that reads is not the code that was recorded; record again, or name what it reads by "
     "a boundary.",
     Leak.ORDER: "The order of completions was seen, not held: give the event loop time to settle, or record again on a "

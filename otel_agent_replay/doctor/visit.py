@@ -17,6 +17,7 @@ from otel_agent_replay.assembly import launch
 from otel_agent_replay.assembly.disturbance import COLLECT_NEVER, COLLECT_OFTEN, SWITCH_OFTEN
 from otel_agent_replay.doctor import compare
 from otel_agent_replay.doctor.findings import Finding, Leak, distinct, of_recording
+from otel_agent_replay.doctor.watch import ALL
 from otel_agent_replay.errors import CannotStart
 from otel_agent_replay.store import find
 
@@ -260,5 +261,8 @@ def _uncaptured(read: Mapping[str, str], recordings: Iterable[Recording]) -> Ite
         credentials = recording.run.world.get("credentials")
         captured.update(map(str, credentials if isinstance(credentials, list) else ()))
     for name, where in sorted(read.items()):
-        if name not in captured:
+        if name == ALL:
+            what = "all variables of the environment are gone through, which no recording holds"
+            yield Finding(Leak.ENVIRONMENT, what, where)
+        elif name not in captured:
             yield Finding(Leak.ENVIRONMENT, f"the environment variable {name} is read and not recorded", where)

@@ -27,6 +27,7 @@ from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.callers import AGENT, STDLIB, caller, frames, kind_of
 from otel_agent_replay.doctor import rewrite
 from otel_agent_replay.doctor.findings import Finding, Leak
+from otel_agent_replay.instrument.libraries.environment import who_reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +42,9 @@ LOOKED_AT: Final = 200
 
 SOON: Final = 5.0
 """Seconds by which what a function gives may miss the clock and be a reading of it all the same."""
+
+ALL: Final = "*"
+"""Stands for every variable of the environment."""
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
 _DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
@@ -255,12 +259,16 @@ class Watch:
         return call
 
     def _environment(self, name: str) -> None:
-        frame = caller(3)
-        for outer in frames(frame):
-            if outer.f_globals.get("__name__") not in ("os", "_collections_abc", "collections.abc"):
-                if kind_of(outer) == AGENT and self._is_new("environment", name):
-                    self._tell("environment", {"name": name, "where": f"{outer.f_code.co_filename}:{outer.f_lineno}"})
+        asking = caller(2)
+        frame, by_name = who_reads(asking)
+        if frame is None:
+            return
+        if not by_name:  # a copy is what commands are given; one that is gone through item by item is looked at
+            if asking is None or asking.f_code.co_name != "__iter__":
                 return
+            name = ALL
+        if self._is_new("environment", name):
+            self._tell("environment", {"name": name, "where": f"{frame.f_code.co_filename}:{frame.f_lineno}"})
 
     def _event(self, event: str, args: tuple[Any, ...]) -> None:
         if event not in _EVENTS or self._busy:

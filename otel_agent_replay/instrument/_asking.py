@@ -29,6 +29,9 @@ PEOPLE: Final = "human"
 MACHINE: Final = "machine"
 """Of `Session.captured`: what the program asks about its process and its machine belongs to this run."""
 
+ENVIRONMENT: Final = "environment"
+"""Of `Session.captured`: variables of the environment that the program reads by name belong to this run."""
+
 _HANDED_ON: Final = "otel_agent_replay.instrument.concurrency."
 """Our own code that calls what the program handed to a thread or a pool."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,15 +62,31 @@ _UNCHOSEN = ("clock:", "random:os.urandom:", "random:seed", "random:state", "ran
 """Sources of times and of bits that nobody has chosen. To look for secrets in them finds nothing, but by chance."""
 
 
+_VARIABLE = "environment:get:"
+
+
 def readings(found: list[ReadingRecord], masker: Masker) -> list[ReadingRecord]:
     """Readings; most are numbers, which are left alone, and so is what a clock showed."""
     for reading in found:
         if reading.source.startswith(_UNCHOSEN):
             continue
+        if reading.source.startswith(_VARIABLE):
+            name = reading.source.removeprefix(_VARIABLE)
+            reading.values = [_variable(name, str(value), masker) for value in reading.values]
+            continue
         kinds = set(map(type, reading.values))
         if str in kinds or dict in kinds or list in kinds:
             reading.values = [masker.value(value) for value in reading.values]
     return found
+
+
+def _variable(name: str, told: str, masker: Masker) -> str:
+    """The JSON text of a variable of the environment, by whose name it may be a secret."""
+    value = json.loads(told)
+    if value is None:
+        return told
+    masked = masker.value({name: value})
+    return told if masked == {name: value} else json.dumps(masked[name] if isinstance(masked, dict) else masked)
 
 
 def note(found: Note, masker: Masker) -> Note:

@@ -80,6 +80,8 @@ class ReplaySession:
         """Crossings found in another lane of the same name: where asked, and the recorded lane."""
         self.changed: dict[str, str] = {}
         """Files, by path, that the disk has otherwise than the recording, which answers: what they are called."""
+        self.variables: set[str] = set()
+        """Variables of the environment that have another value here than in the recording, which answers."""
         self.unrecorded: list[Position] = []
         """Calls that the recording does not know, answered with what the program itself had made before."""
         self.notes: list[Note] = []
@@ -91,6 +93,7 @@ class ReplaySession:
         """Told of what is answered in forked children."""
         self.transcript: Transcript | None = None
         """What this replay is recorded as."""
+        self._freed: frozenset[str] = frozenset()
         self.strict = False
         """Whether a reading that was not recorded is a divergence."""
         self._stop = stop
@@ -137,12 +140,25 @@ class ReplaySession:
 
     def environment(self, name: str, value: str | None) -> str | None:
         """What was recorded by name; a placeholder for a credential that is not here."""
-        if isinstance(self._world, dict) and name in self._world:
+        if isinstance(self._world, dict) and name in self._world and "environment" not in self._freed:
             recorded = self._world[name]
             return recorded if isinstance(recorded, str) else None
         if value is None and self.readings.had_credential(name):
             return PLACEHOLDER
         return value
+
+    def variable(self, name: str) -> Json:
+        """What was recorded first of a variable of the environment, as JSON text; None where it was not read."""
+        return self.readings.variable(name)
+
+    def expects(self, lane: Lane, source: str, frame: FrameType) -> bool:
+        """Whether the recording has a value for this reading, which was not asked for yet."""
+        with self.lock:
+            return self.readings.expects(self.lanes.resolve(lane), source, frame)
+
+    def differs(self, name: str) -> None:
+        """This machine has another value for a variable of the environment, which the recording answers."""
+        self.variables.add(name)
 
     def named_environment(self) -> list[str]:
         """Environment variables that were recorded by value."""
@@ -182,9 +198,22 @@ class ReplaySession:
             self.pinned.append(Pinned(divergence, site))
         return self.pins
 
+    def free(self, kinds: frozenset[str]) -> None:
+        """Leave to this machine what was captured of these kinds; see `Session.captured`."""
+        self._freed = kinds
+        self.captured -= kinds
+
     def unconsumed(self) -> list[CrossingRecord]:
-        """Recorded crossings that completed and were never asked for."""
-        return [record for record in self.matcher.left() if record.end not in (End.UNFINISHED, End.ABANDONED)]
+        """Recorded crossings that completed and were never asked for, but for those that are left to the machine."""
+        return [
+            record
+            for record in self.matcher.left()
+            if record.end not in (End.UNFINISHED, End.ABANDONED) and record.kind not in self._freed
+        ]
+
+    def unread(self) -> list[str]:
+        """Recorded readings that were not asked for again, but for those that are left to the machine."""
+        return list(self.readings.unread(self._freed))
 
     def due(self, lane: Lane, key: str, ordinal: int, place: Due) -> Turn | None:
         """The turn of a completion whose recorded place is known."""

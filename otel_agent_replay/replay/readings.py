@@ -23,6 +23,12 @@ T = TypeVar("T")
 CREDENTIAL = "environment:credential"
 """Source of the reading that a credential was looked for; its site is the variable's name."""
 
+_KIND_OF = {"machine": "process", "process": ""}
+"""What sources of readings begin with, where it is not the kind itself; captured commands are no readings."""
+
+VARIABLE = "environment:get:"
+"""Before the name of a variable: the source of its readings, each a JSON text."""
+
 _PLAIN = frozenset((int, float, str, bool))
 
 
@@ -37,12 +43,15 @@ class Readings:
         self._run_id = recording.run.run_id
         self._values: dict[tuple[str, str, str], dict[int, Json]] = {}
         self._credentials: dict[str, bool] = {}
+        self._variables: dict[str, Json] = {}
         self._importers: dict[tuple[str, str], str] = {}
         sites: dict[str, list[str]] = {}
         for reading in recording.readings:
             if reading.source == CREDENTIAL:
                 self._credentials[reading.site] = bool(reading.values[0])
                 continue
+            if reading.source.startswith(VARIABLE):
+                self._variables.setdefault(reading.source, reading.values[0])
             values = self._values.setdefault((reading.lane, reading.source, reading.site), {})
             values.update(enumerate(reading.values, reading.first))
             self._importers[reading.source, reading.site] = reading.lane
@@ -56,6 +65,8 @@ class Readings:
         self._seeded: dict[tuple[str, str], int] = {}
         self._draws: list[tuple[str, str, Draws, int]] = []
         self._clock = virtual.VirtualClock(recording.run.started_ns)
+        for source, value in self._variables.items():
+            self._clock.seen(source, value)
         self.told: Callable[[str, str, str, int, object], None] | None = None
         """Told of each reading that the recording does not know: lane, source, site, how-manyth of it, value."""
 
@@ -132,13 +143,29 @@ class Readings:
         """Whether this credential was set when the run was recorded."""
         return self._credentials.get(name, False)
 
+    def variable(self, name: str) -> Json:
+        """The JSON text that was recorded first of this variable of the environment; None where it was not read."""
+        return self._variables.get(VARIABLE + name)
+
+    def expects(self, path: str | None, source: str, frame: FrameType) -> bool:
+        """Whether the recording has a value here that was not asked for yet."""
+        recorded = self._sites.resolve(source, site_of(frame))
+        if recorded is None:
+            return False
+        key = (self._lane_of(path, source, recorded), source, recorded)
+        return self._asked.get(key, 0) in self._values.get(key, ())
+
     def new(self) -> Iterator[str]:
         """Readings that the recording does not know: one line for each lane, source and site."""
         for (lane, source, site), number in self._new.items():
             yield f"{lane} {source} at {place_of(site)}" + (f" ({number} times)" if number > 1 else "")
 
-    def unread(self) -> Iterator[str]:
-        """Recorded readings that were not asked for again; not those inside a call, whose code does not run."""
+    def unread(self, freed: frozenset[str] = frozenset()) -> Iterator[str]:
+        """Recorded readings that were not asked for again; not those inside a call, whose code does not run.
+
+        Nor those of a kind in `freed`, which nobody answers.
+        """
+        kinds = {_KIND_OF.get(kind, kind) for kind in freed}
         for lane, site, draws, limit in self._draws:
             if draws.number < limit:
                 yield f"{lane} {limit - draws.number} of {limit} draws of the generator seeded at {place_of(site)}"
@@ -147,6 +174,8 @@ class Readings:
                 continue  # a generator that drew nothing
             left = len(values) - self._asked.get(key, 0)
             lane, source, site = key
+            if source.partition(":")[0] in kinds:
+                continue
             if left > 0 and "/call:" not in lane:
                 yield f"{lane} {source} at {place_of(site)}" + (
                     f" ({left} of {len(values)})" if len(values) > 1 else ""

@@ -157,7 +157,7 @@ def report(
                 *(f"{position}, from what it wrote" for position in session.unrecorded),
             )
         ],
-        unread=[] if cut_short else [line for session in sessions for line in session.readings.unread()],
+        unread=[] if cut_short else [line for session in sessions for line in session.unread()],
         notes=[[str(note.kind), note.what, note.where] for session in sessions for note in session.notes],
         answered=sum(session.answered for session in sessions),
         crossings=sum(len(session.matcher) for session in sessions),
@@ -186,4 +186,9 @@ def _warnings(session: ReplaySession, *, held: bool) -> list[str]:
         "a file to the disk)"
         for name in sorted(session.changed.values())
     ]
+    if session.variables:
+        files.append(
+            f"{', '.join(sorted(session.variables))} of the environment: other values here than those that were "
+            "recorded, which the replay gives (--free environment gives those that are here)"
+        )
     return [*files, *recording.missing, *noted, *(f"the recorded order may not be exact: {what}" for what in raced)]

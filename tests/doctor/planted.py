@@ -65,4 +65,4 @@ print(ask("".join(map(str, raced))))
 for number in range(2_000):
     Knot(number)
 print(ask(f"{len(gone)} are gone"))
-print(ask(os.environ.get("PLANTED", "nothing")))  # leak: environment
+print(ask(sorted(f"{name}={value}" for name, value in os.environ.items())[0]))  # leak: environment

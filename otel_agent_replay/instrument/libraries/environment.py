@@ -1,21 +1,29 @@
-"""Credentials in the environment: recorded by name, and answered in a replay that has none.
+"""Variables of the environment: what the program's own code reads by name, and credentials, whoever looks for them.
+
+A credential is recorded by name only, and answered with a placeholder in a replay that has none. Any other variable is
+a reading, with its value: the program that read where its model is gets the same answer on another machine. What the
+program has set by itself is no reading, and who takes the whole environment takes the one that is there.
 
 Everything that reads an environment variable in Python goes through one method of `os.environ`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from dis import opname
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import lanes
-from otel_agent_replay.boundary.callers import OUTSIDE, caller, frames, kind_of
+from otel_agent_replay.boundary.callers import AGENT, OUTSIDE, caller, frames, kind_of
 from otel_agent_replay.instrument._ambient import Installation, Patches
+from otel_agent_replay.instrument._asking import ENVIRONMENT, lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
     from otel_agent_replay.boundary.session import Session
 
@@ -26,10 +34,23 @@ CREDENTIAL: Final = re.compile(
 )
 """Ends of the names of variables that hold credentials."""
 
+SOURCE: Final = "environment:get:"
+"""Before the name of a variable: the source of its readings, each the JSON of a string, or of null for none."""
+
+_OURS: Final = ("OTEL_AGENT_REPLAY_", "PYTHONPATH", "PYTHONHASHSEED")
+"""Beginnings of the names of what sets recording and replaying up, and differs in each."""
+
+_MAPPING: Final = frozenset({"os", "_collections_abc", "collections.abc"})
+_THROUGH: Final = _MAPPING | {"posixpath", "otel_agent_replay.doctor.watch"}
+"""Modules that only pass a name on."""
+_BY_NAME: Final = frozenset({"get", "getenv", "getenvb", "__contains__", "pop", "setdefault", "expandvars", "repl"})
+"""Functions in them that ask for one variable; the others take them all."""
+_SUBSCRIPT: Final = ("BINARY_SUBSCR", "BINARY_OP")
+
 _named: set[str] = set()
 _judged: dict[object, bool] = {}
-_written: WeakKeyDictionary[Session, set[object]] = WeakKeyDictionary()
-"""What the program of each session has set by itself: that is no reading of the world."""
+_written: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
+"""What the program of each session has set or deleted by itself: that is no reading of the world."""
 
 
 def watch(names: Iterable[str]) -> None:
@@ -66,9 +87,11 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         watched = _judged.get(key)
         if watched is None:
             watched = _judge(key)
-        if not watched or _by_outsiders():
+        if not watched:
+            return _plain(original, self, key)
+        if _by_outsiders():
             return original(self, key)
-        if lane.session.replaying and key in _written.get(lane.session, ()):
+        if lane.session.replaying and _text(key) in _written.get(lane.session, ()):
             return original(self, key)
         try:
             value = original(self, key)
@@ -88,26 +111,91 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _setitem(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     def __setitem__(self: Any, key: Any, value: Any) -> None:  # noqa: N807 (it stands for one)
         original(self, key, value)
-        lane = lanes.current()
-        if lane is not None and lane.session.replaying:
-            _written.setdefault(lane.session, set()).add(key)
+        _is_own(key)
 
     return __setitem__
 
 
 def _delitem(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def __delitem__(self: Any, key: Any) -> None:  # noqa: N807 (it stands for one)
+        known = _known(key) if isinstance(key, str | bytes) else None
+        if known == "null":
+            raise KeyError(key)
         try:
             original(self, key)
         except KeyError:
-            # A credential that only the recording had is taken out as it was then: without an error.
-            lane = lanes.current()
-            if lane is None or not lane.session.replaying or not _judge(key):
+            if known is None:  # else it is taken out as it was then: without an error
                 raise
-            if lane.session.environment(_text(key), None) is None:
-                raise
+        _is_own(key)
 
     return __delitem__
+
+
+def _known(key: str | bytes) -> str | None:
+    """What a replay's recording has of a variable, as JSON; None where it has not, or the program has changed it."""
+    lane = lanes.current()
+    if lane is None or not lane.session.replaying or _text(key) in _written.get(lane.session, ()):
+        return None
+    session: Any = lane.session
+    if _judge(key):
+        given = session.environment(_text(key), None)
+        return None if given is None else json.dumps(given)
+    told: str | None = session.variable(_text(key)) if lane_of(ENVIRONMENT) is not None else None
+    return told
+
+
+def _is_own(key: str | bytes) -> None:
+    """The program has changed this variable."""
+    lane = lanes.current()
+    if lane is not None:
+        _written.setdefault(lane.session, set()).add(_text(key))
+
+
+def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
+    """A variable that is no credential: a reading, where the program's own code asks for it by name."""
+    lane = lane_of(ENVIRONMENT)
+    if lane is None or not isinstance(key, str | bytes):
+        return original(environ, key)
+    frame, by_name = who_reads(caller(2))
+    name = _text(key)
+    if frame is None or not by_name or name.startswith(_OURS):
+        return original(environ, key)
+
+    def here() -> str:
+        try:
+            return json.dumps(_text(original(environ, key)))
+        except KeyError:
+            return "null"
+
+    session: Any = lane.session
+    own = name in _written.get(session, ())
+    if own and not (session.replaying and session.expects(lane, SOURCE + name, frame)):
+        return original(environ, key)
+    told = session.read(lane, SOURCE + name, frame, here)
+    if session.replaying and not own and here() not in (told, "null"):
+        session.differs(name)
+    value = json.loads(told)
+    if value is None:
+        raise KeyError(key) from None
+    return _alike(value, key)
+
+
+def who_reads(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """Whose reading it is that `os.environ` is asked by the code in `frame`.
+
+    Returns:
+        The program's own code, or None where it is somebody else's; and whether it asks for one variable by name,
+        rather than for all of them.
+    """
+    by_name = whole = False
+    while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
+        function = frame.f_code.co_name
+        by_name = by_name or function in _BY_NAME
+        whole = whole or (function not in _BY_NAME and function != "__getitem__")
+        frame = frame.f_back
+    if frame is None or kind_of(frame) != AGENT:
+        return None, False
+    return frame, not whole and (by_name or opname[frame.f_code.co_code[frame.f_lasti]] in _SUBSCRIPT)
 
 
 def _judge(key: object) -> bool:
@@ -130,6 +218,6 @@ def _alike(value: str, key: str | bytes) -> str | bytes:
 def _by_outsiders() -> bool:
     """Whether telemetry, a server or the like reads for itself; `os` and the classes of mappings only pass on."""
     for frame in frames(caller(2)):
-        if frame.f_globals.get("__name__") not in ("os", "_collections_abc", "collections.abc"):
+        if frame.f_globals.get("__name__") not in _MAPPING:
             return kind_of(frame) >= OUTSIDE
     return False

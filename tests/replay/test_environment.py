@@ -1,0 +1,155 @@
+"""Variables of the environment: what the program read by name when it was recorded, it reads in every replay."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+READS = """
+import os
+from os import environ, getenv
+
+def show(*values):
+    print(*values)
+
+show(os.environ["REGION"], environ.get("REGION"), getenv("REGION"), os.getenvb(b"REGION"), os.environb[b"REGION"])
+show("REGION" in os.environ, os.path.expandvars("in $REGION or ${REGION}"), "ODD" in environ, repr(environ.get("ODD")))
+show(getenv("NOWHERE"), getenv("NOWHERE", "default"), environ.get("NOWHERE", 3), "NOWHERE" in environ)
+try:
+    os.environ["NOWHERE"]
+except KeyError as error:
+    show(repr(error))
+try:
+    del os.environ["NOWHERE"]
+except KeyError as error:
+    show(repr(error))
+show(environ.setdefault("NOWHERE", "own"), environ["NOWHERE"], environ.setdefault("REGION", "own"))
+environ["MADE"] = "1"
+show(environ["MADE"], environ.pop("MADE"), environ.get("MADE"))
+show(environ.pop("REGION"), environ.get("REGION"), "REGION" in environ, environ.pop("REGION", "no more"))
+for name in ("A_NAME", "B_NAME", "A_NAME"):
+    show(name, environ.get(name))
+"""
+
+
+def kept_by(bench) -> bytes:
+    """All that was recorded."""
+    return b"".join(path.read_bytes() for path in (bench.folder / "home").rglob("*.spool"))
+
+
+@pytest.fixture
+def recorded(bench) -> str:
+    """What the program printed when it was recorded."""
+    bench.environment |= {"REGION": "eu", "ODD": "\udcff\u00fc", "A_NAME": "a", "EMPTY": ""}
+    return bench.record(READS)
+
+
+@pytest.mark.parametrize("here", [{}, {"REGION": "us", "NOWHERE": "here", "B_NAME": "b", "MADE": "x"}], ids=str)
+def test_what_was_read_by_name_is_given_back(bench, recorded: str, here: dict[str, str]) -> None:
+    for name in ("REGION", "ODD", "A_NAME"):
+        del bench.environment[name]
+    bench.environment |= here
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, recorded), replayed.err
+    assert not replayed.report["new_readings"] and not replayed.report["unread"]
+    told = [line for line in replayed.report["warnings"] if "of the environment" in line]
+    if here:
+        (line,) = told
+        assert line.startswith("B_NAME, NOWHERE, REGION of the environment") and "--free environment" in line
+    else:
+        assert told == []
+
+
+def test_it_is_left_to_the_machine_where_that_is_wanted(bench, recorded: str) -> None:
+    bench.environment["REGION"] = "us"
+    replayed = bench.replay(options=("--free", "environment"))
+    assert replayed.code == 1
+    assert replayed.out == recorded.replace("eu", "us")
+    assert not replayed.report["new_readings"] and not replayed.report["unread"]
+    assert not [line for line in replayed.report["warnings"] if "of the environment" in line]
+
+
+def test_who_takes_all_takes_those_that_are_there(bench) -> None:
+    """For commands that it starts, mostly. Nothing of that is recorded, secrets least of all."""
+    program = (
+        "import os\ncopies = [dict(os.environ), os.environ.copy(), {**os.environ}, os.environ | {}]\n"
+        "print([len(copy['REGION']) for copy in copies], [len(v) for k, v in os.environ.items() if k == 'REGION'])\n"
+    )
+    bench.environment["REGION"] = "eu-of-the-recording"
+    assert bench.record(program) == "[19, 19, 19, 19] [19]\n"
+    assert b"eu-of-the-recording" not in kept_by(bench)
+    bench.environment["REGION"] = "us"
+    assert bench.replay().out == "[2, 2, 2, 2] [2]\n"
+
+
+def test_new_code_reads_what_was_recorded_elsewhere(bench) -> None:
+    program = "import os\nprint(os.environ['REGION'])\n"
+    bench.environment["REGION"] = "eu"
+    out = bench.record(program)
+    bench.environment |= {"REGION": "us", "OTHER": "here"}
+    bench.write(f"{program}def again():\n    return os.environ['REGION'], os.environ['OTHER']\nprint(again())\n")
+    replayed = bench.replay()
+    assert replayed.out == out + "('eu', 'here')\n"
+    assert [line.partition(" at ")[0] for line in replayed.report["new_readings"]] == [
+        "main environment:get:REGION",
+        "main environment:get:OTHER",
+    ]
+    assert bench.replay(options=("--strict",)).code == 125
+
+
+def test_a_library_that_fills_it_in_does_not_change_what_was_read(bench) -> None:
+    """Here the variable is not set, so that the library sets it from its file: the program read another value."""
+    (bench.folder / "filled.py").write_text(
+        "import os\ndef fill():\n    if 'REGION' not in os.environ:\n        os.environ['REGION'] = 'of the file'\n"
+    )
+    bench.environment["OTEL_AGENT_REPLAY_READINGS_EXCLUDE"] = "filled"
+    bench.environment["REGION"] = "eu"
+    out = bench.record("import os, filled\nfilled.fill()\nprint(os.environ['REGION'], os.environ.get('REGION'))\n")
+    del bench.environment["REGION"]
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert out == "eu eu\n"
+
+
+def test_secrets_are_masked_by_name_and_by_shape(bench) -> None:
+    secrets = {"DATABASE_URL": "postgres://me:hunter2-hunter2@db/x", "PASSPHRASE_OF_IT": "correct horse battery"}
+    bench.environment |= {**secrets, "OTEL_AGENT_REPLAY_MASK_KEYS": "PASSPHRASE_OF_IT", "PLAIN": "kept as it is"}
+    bench.record(f"import os\nfor name in {[*secrets, 'PLAIN']!r}:\n    os.environ[name]\n")
+    kept = kept_by(bench)
+    assert b"kept as it is" in kept
+    assert b"hunter2" not in kept and b"correct horse" not in kept
+    for name in secrets:
+        del bench.environment[name]
+    assert bench.replay().code == 0
+
+
+def test_variables_by_their_setting_are_there_for_libraries_too(bench) -> None:
+    """Which go through all of them, or ask from C; where this machine has its own value, that stays."""
+    bench.environment |= {"REGION": "eu", "OTEL_AGENT_REPLAY_ENVIRONMENT": "REGION,ELSEWHERE"}
+    program = "import os, json\nprint(json.dumps({k: v for k, v in os.environ.items() if k == 'REGION'}))\n"
+    out = bench.record(program)
+    assert json.loads(out) == {"REGION": "eu"}
+    del bench.environment["REGION"]
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+def test_freed_commands_run_and_freed_files_are_read(bench) -> None:
+    program = (
+        "import subprocess, pathlib\n"
+        "print(pathlib.Path('note.txt').read_text())\n"
+        "print(subprocess.run(['cat', 'note.txt'], capture_output=True, text=True).stdout)\n"
+    )
+    (bench.folder / "note.txt").write_text("before")
+    bench.record(program)
+    (bench.folder / "note.txt").write_text("after")
+    for free, out in (
+        ((), "before\nbefore\n"),
+        (("process",), "before\nafter\n"),
+        (("filesystem",), "after\nbefore\n"),
+        (("filesystem", "process"), "after\nafter\n"),
+    ):
+        replayed = bench.replay(options=("--expect", "ok", *(part for kind in free for part in ("--free", kind))))
+        assert (replayed.code, replayed.out) == (0, out), replayed.err
+        assert not replayed.report["unread"] and not replayed.divergences
