@@ -38,6 +38,7 @@ class Bench:
 
     def environment(self, name: str, calls: int) -> dict[str, str]:
         variables = {**os.environ, "OTEL_AGENT_REPLAY_HOME": str(self.folder / "home"), "TIMES": str(self.times)}
+        variables["OTEL_AGENT_REPLAY_FILES_EXCLUDE"] = str(self.times)  # a replay is to write it too
         variables["OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"] = "openai"
         if name == VCR:
             variables["CASSETTE"] = str(self.folder / f"{calls}.yaml")

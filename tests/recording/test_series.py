@@ -39,6 +39,27 @@ def test_every_bit_of_a_float_comes_back(values):
     assert struct.pack(f"{len(values)}d", *through(values)) == struct.pack(f"{len(values)}d", *values)
 
 
+@given(
+    st.integers(min_value=-(2**63), max_value=2**63),
+    st.lists(st.integers(min_value=0, max_value=2**26), min_size=5),
+    st.integers(min_value=1, max_value=400),
+)
+def test_many_that_are_near_each_other_come_back(base, steps, times):
+    """Read very often they are written byte by byte, up to the ends of 64 bits; wider ones in another form."""
+    values = [min(base + step, 2**63) for step in steps] * times
+    assert through(values) == values
+    doubles = [struct.unpack("d", struct.pack("q", min(value, 2**63 - 1)))[0] for value in values]
+    assert struct.pack(f"{len(doubles)}d", *through(doubles)) == struct.pack(f"{len(doubles)}d", *doubles)
+
+
+def test_a_clock_that_is_read_very_often_is_written_byte_by_byte():
+    for read, form in ((time.time, "float8"), (time.time_ns, "int8"), (time.perf_counter, "float8")):
+        values = [read() for _ in range(1000)]
+        assert list(series.pack(values)) == [form]
+        assert len(exact.dumps(series.pack(values))) < 7 * len(values) and through(values) == values
+        assert list(series.pack(values[:200])) == [form.removesuffix("8")]
+
+
 @given(st.lists(naive) | st.lists(aware) | st.lists(naive.map(lambda when: when.replace(fold=1))))
 def test_times_come_back_as_their_text(values):
     assert through(values) == [series.text(when) for when in values]
@@ -61,6 +82,17 @@ def test_draws_take_little_more_than_their_bytes(draw):
     [
         None,
         {"doubles": "abc"},
+        {"float8": []},
+        {"float8": [1, "00"]},
+        {"float8": [0, *["00"] * 8]},
+        {"float8": [1 << 40, *["00"] * 8]},
+        {"float8": [True, *["00"] * 8]},
+        {"float8": [2, *["AA=="] * 8]},
+        {"float8": [1, *["  "] * 8]},
+        {"int8": [1, *["zz"] * 8]},
+        {"int8": [1, *[3] * 8]},
+        {"int8": ["1", *["00"] * 8]},
+        {"int8": "AAAA"},
         {"doubles": "!!!!"},
         {"doubles": "AAAA"},
         "1,2",
