@@ -41,6 +41,10 @@ RUN_ENTRY = ("-m", "otel_agent_replay.assembly.entry")
 _EXPORTERS = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
 
 
+_LOADERS = ("LD_", "DYLD_", "GLIBC_", "PYTHON", "PATH", "BASH_", "ENV", "OTEL_")
+"""Beginnings of the names of variables by which a loader, an interpreter or a shell is told what to run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A command to replay a run with."""
@@ -130,7 +134,8 @@ def replay(
         run = _run_of(folder / "recording.spool", run_id)
         if origin := run.entry.get("origin"):
             raise ReplayOfReplay(run_id, str(origin))
-        plan = plan_of(run, command, trusted=trust or is_own(settings.home, run))
+        trusted = trust or is_own(settings.home, run)
+        plan = plan_of(run, command, trusted=trusted)
         recorded = probe is None and replays.wanted(record, settings, command=True)
         handover = Handover(
             recording=str(folder / "recording.spool"),
@@ -145,7 +150,7 @@ def replay(
             pins=probe is not None,
             disturbance=probe.disturbance if probe is not None else "",
         )
-        named = {} if "environment" in free else _named(run)
+        named = _named(run) if trusted and "environment" not in free else {}
         status = _spawn(plan, handover, folder / "handover.json", named, silent=probe is not None)
         return _result(run, handover, status, expected)
 
@@ -158,9 +163,11 @@ def check_program(command: Sequence[str]) -> None:
 
 
 def _named(run: RunRecord) -> dict[str, str]:
-    """Variables of the environment that a setting named when the run was recorded."""
+    """Variables of the environment that a setting named when the run was recorded; none that say what code is loaded."""
     recorded = run.world.get("environment")
-    return {k: v for k, v in recorded.items() if isinstance(v, str)} if isinstance(recorded, dict) else {}
+    if not isinstance(recorded, dict):
+        return {}
+    return {k: v for k, v in recorded.items() if isinstance(v, str) and not k.upper().startswith(_LOADERS)}
 
 
 def _spawn(plan: Plan, handover: Handover, path: Path, named: Mapping[str, str], *, silent: bool = False) -> int:

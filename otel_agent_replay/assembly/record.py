@@ -147,7 +147,8 @@ class Recorded:
 
     def end(self, outcome: Outcome) -> None:
         ended = run_outcome(self._session.declared, outcome)
-        self._session.end(End.RAISED if isinstance(outcome, Raised) else End.RETURNED, ended)
+        end = End.RAISED if isinstance(outcome, Raised) else End.RETURNED
+        self._session.end(end, ended, going_on=True)
 
 
 def start(settings: Settings) -> None:

@@ -14,10 +14,11 @@ from otel_agent_replay import settings
 from otel_agent_replay.assembly import patches, replays
 from otel_agent_replay.assembly.answers import Answers
 from otel_agent_replay.assembly.ending import run_outcome
-from otel_agent_replay.boundary import runs
+from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording.values import Raised, Returned
+from otel_agent_replay.replay.record import RecordSession
 from otel_agent_replay.replay.report import Report, report, unconsumed
 from otel_agent_replay.store import find
 
@@ -111,6 +112,7 @@ class Replayed:
 
     def _begin(self, loaded: find.Loaded) -> None:
         self._answers = Answers(loaded.recordings, loaded.run_id, strict=self._strict, free=self._free)
+        self._answers.main.apart = True
         found = settings.read()
         if replays.wanted(self._record, found, command=False):
             self._recorder = replays.shared(found)
@@ -118,7 +120,9 @@ class Replayed:
             self._answers.record(self._recorder)
         patches.choose(self._answers.main.recording.run.world)
         self._unpatch = patches.install(self._answers.main.note)
-        runs.install(_Here())
+        outer = lanes.current()
+        if outer is not None and isinstance(outer.session, RecordSession):
+            outer.session.flush()  # no frame remembers any more where its readings are kept
         self._token = LANE.set(self._answers.main.root)
 
     def _end(self, error: BaseException | None) -> None:
@@ -141,13 +145,6 @@ class Replayed:
         left = [] if self._partial else unconsumed(session)
         if left:
             raise DivergenceError(left[0])
-
-
-class _Here:
-    """Runs that begin inside a replay of this process: those of the replay that the context belongs to."""
-
-    def begin(self, name: str, entry: Any, parent: Any) -> None:
-        return None
 
 
 def replay(

@@ -141,6 +141,10 @@ class Session(Protocol):
     run that was recorded by an earlier version captured none of it: then a replay leaves all of it to the machine, as
     it did then."""
 
+    apart: bool
+    """Whether it answers a part of a process that goes on beside it: then the environment of that process is the world's,
+    whoever has set it."""
+
     @property
     def world(self) -> Mapping[str, Json]:
         """What the run found around it; see `telemetry.world`."""

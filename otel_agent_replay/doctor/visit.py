@@ -38,6 +38,8 @@ DISTURBED: Final = {
 
 _LAUNCHER = ("-c", "from opentelemetry.instrumentation.auto_instrumentation import run; run()")
 """What `opentelemetry-instrument` is, wherever its script lies."""
+_DEEPEST: Final = 100
+"""So deep runs begin inside of each other at most."""
 _EXAMINED = ("-m", "otel_agent_replay.doctor.examine")
 _LAST_LINES = 5
 
@@ -174,11 +176,22 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Com
         raise CannotStart(f"{command[0]} cannot be started: {error.strerror}; give another command.") from error
 
 
+def _newest_process(kept: Settings, known: set[str]) -> str:
+    """The process that was recorded last; a run that began inside of one is replayed with it. Empty where none is new."""
+    run_id = find.find_run(kept, "latest")
+    for _ in range(_DEEPEST):
+        within = find.load(kept, run_id).run.entry.get("within")
+        if not isinstance(within, dict):
+            break
+        run_id = str(within["run"])
+    return "" if run_id in known else run_id
+
+
 def _record(command: Sequence[str], home: Path, kept: Settings, known: set[str]) -> str:
     """The id of the run that a command leaves behind. Raises CannotStart where it leaves none."""
     done = _run(command, _own(home))
-    run_id = find.find_run(kept, "latest") if (home / "spool").is_dir() else ""
-    if not run_id or run_id in known:
+    run_id = _newest_process(kept, known) if (home / "spool").is_dir() else ""
+    if not run_id:
         last = " ".join(done.stderr.split("\n")[-_LAST_LINES:]).strip()
         raise CannotStart(
             f"{command[0]} left no recording (exit status {done.returncode}{': ' + last if last else ''}); "

@@ -96,6 +96,7 @@ def _subclass(kind: Any) -> Any:
     """A class that draws as `kind` does, each draw looked at."""
     drawing = {name: _method(kind, name) for name in dir(kind) if not name.startswith("_") and name not in _NO_DRAWS}
     extra = {"get_state": _get_state(kind)} if hasattr(kind, "get_state") else {"spawn": _spawn(kind)}
+    extra["__reduce__"] = _reduce(kind)
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), {**named, **drawing, **extra, "draws": None})
 
@@ -120,6 +121,8 @@ def _method(kind: Any, name: str) -> Callable[..., Any]:
             number = not kwargs and len(args) <= sized and all(type(arg) in (int, float) for arg in args)
             before = "" if number else _forms(_state(self)) or ""
             made.append(_aside(original, self, args, kwargs))
+            if before and any(made[0] is arg for arg in (*args, *kwargs.values())):
+                return before  # it was drawn into what was given, and is drawn into it again
             return _value(made[0], before)
 
         value = lane.session.read(lane, source, frame, fresh)
@@ -156,6 +159,24 @@ def _get_state(kind: Any) -> Callable[..., Any]:
         return made[0] if made else original(_generator(kind, json.loads(text)), legacy)
 
     return get_state
+
+
+def _reduce(kind: Any) -> Callable[..., Any]:
+    """What `copy` and `pickle` take of a generator. In a replay one whose draws are readings has not moved on."""
+    original = kind.__reduce__
+
+    @functools.wraps(original)
+    def __reduce__(self: Any) -> Any:  # noqa: N807 (it stands for one)
+        found = None if self.draws is not None and self.draws.by_seed() else entropy_reading()
+        state = None if found is None else _forms(_state(self))
+        if found is None or state is None:
+            return _aside(original, self, (), {})
+        lane, frame = found
+        told = lane.session.read(lane, f"{NUMPY}get_state", frame, lambda: state)
+        generator = self if told == state else _generator(kind, json.loads(told))
+        return _aside(original, generator, (), {})
+
+    return __reduce__
 
 
 def _spawn(kind: Any) -> Callable[..., Any]:

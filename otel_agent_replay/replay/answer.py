@@ -62,6 +62,7 @@ class ReplaySession:
         pins: bool = False,
     ) -> None:
         self.recording = recording
+        self.apart = False
         self.world = recording.run.world
         self.captured = captured(self.world)
         self.trace_id = recording.run.trace_id

@@ -144,7 +144,7 @@ class ReplayedCrossing:
 
     def turn(self, outcome: Outcome) -> Turn | None:
         record = self.record
-        if record is None or (was_cancelled(outcome) and record.end is not End.ABANDONED):
+        if record is None or (was_cancelled(outcome) and not self._was_left(record)):
             return None
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None

@@ -55,6 +55,7 @@ class RecordSession:
     """
 
     replaying = False
+    apart = False
 
     def __init__(self, run: RunRecord, sink: Sink, gate: Callable[[Log, Callable[[Note], None]], Gate]) -> None:
         self.run = run
@@ -121,7 +122,8 @@ class RecordSession:
         with self._lock:
             reading = self._waiting_for(key)
             reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
-            full = len(reading.values) >= PACK_AT
+            self._waiting += 1
+            full = self._waiting >= PACK_AT or len(reading.values) >= PACK_AT
             if near and max(frame.f_lasti, outer.f_lasti) < FARTHEST:
                 values = cast("list[object]", reading.values)
                 self._places[id(lane.sites)] = lane.sites
@@ -170,15 +172,20 @@ class RecordSession:
                 self._noted.add(note)
                 self._notes.append(note)
 
-    def end(self, end: End, outcome: dict[str, Json]) -> None:
-        """The run is over: what is still open was abandoned. Later calls change nothing."""
+    def end(self, end: End, outcome: dict[str, Json], *, going_on: bool = False) -> None:
+        """The run is over: what is still open was abandoned. Later calls change nothing.
+
+        Where the process is `going_on`, a call that another thread or task is still waiting for is not: it is written
+        when it ends.
+        """
         with self._lock:
             if self._ended:
                 return
             self._ended = True
         self.order.finish()
         for crossing in list(self._open.values()):
-            crossing.abandon()
+            if not going_on or crossing.returned:
+                crossing.abandon()
         for draws in self._draws:
             draws.settle()
         self.pack()

@@ -27,6 +27,7 @@ class MemorySession:
     """Records; or, given what was recorded, replays."""
 
     order = None
+    apart = True
 
     def __init__(self, recorded: MemorySession | None = None) -> None:
         self.replaying = recorded is not None

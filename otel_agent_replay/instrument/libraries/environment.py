@@ -20,6 +20,7 @@ from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import AGENT, OUTSIDE, caller, frames, kind_of
 from otel_agent_replay.instrument._ambient import Installation, Patches
 from otel_agent_replay.instrument._asking import ENVIRONMENT, lane_of
+from otel_agent_replay.recording.variables import has_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,8 +50,9 @@ _SUBSCRIPT: Final = ("BINARY_SUBSCR", "BINARY_OP")
 
 _named: set[str] = set()
 _judged: dict[object, bool] = {}
-_written: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
-"""What the program of each session has set or deleted by itself: that is no reading of the world."""
+_written: dict[str, bool] = {}
+_apart: WeakKeyDictionary[Session, dict[str, bool]] = WeakKeyDictionary()
+"""See `_written_for`."""
 
 
 def watch(names: Iterable[str]) -> None:
@@ -91,7 +93,7 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return _plain(original, self, key)
         if _by_outsiders():
             return original(self, key)
-        if lane.session.replaying and _text(key) in _written.get(lane.session, ()):
+        if lane.session.replaying and _text(key) in _written_for(lane.session):
             return original(self, key)
         try:
             value = original(self, key)
@@ -111,44 +113,46 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _setitem(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     def __setitem__(self: Any, key: Any, value: Any) -> None:  # noqa: N807 (it stands for one)
         original(self, key, value)
-        _is_own(key)
+        _is_written(key, who_reads(caller())[0] is not None)
 
     return __setitem__
 
 
 def _delitem(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def __delitem__(self: Any, key: Any) -> None:  # noqa: N807 (it stands for one)
-        known = _known(key) if isinstance(key, str | bytes) else None
-        if known == "null":
-            raise KeyError(key)
         try:
             original(self, key)
         except KeyError:
-            if known is None:  # else it is taken out as it was then: without an error
-                raise
-        _is_own(key)
+            if not isinstance(key, str | bytes) or not _was_there(key):
+                raise  # else it is taken out as it was then: without an error
+        _is_written(key, who_reads(caller())[0] is not None)
 
     return __delitem__
 
 
-def _known(key: str | bytes) -> str | None:
-    """What a replay's recording has of a variable, as JSON; None where it has not, or the program has changed it."""
+def _was_there(key: str | bytes) -> bool:
+    """Whether a replay's recording has a variable that nobody has changed since."""
     lane = lanes.current()
-    if lane is None or not lane.session.replaying or _text(key) in _written.get(lane.session, ()):
-        return None
+    if lane is None or not lane.session.replaying or _text(key) in _written_for(lane.session):
+        return False
     session: Any = lane.session
     if _judge(key):
-        given = session.environment(_text(key), None)
-        return None if given is None else json.dumps(given)
-    told: str | None = session.variable(_text(key)) if lane_of(ENVIRONMENT) is not None else None
-    return told
+        return session.environment(_text(key), None) is not None
+    return lane_of(ENVIRONMENT) is not None and session.variable(_text(key)) not in (None, "null")
 
 
-def _is_own(key: str | bytes) -> None:
-    """The program has changed this variable."""
+def _written_for(session: Session) -> dict[str, bool]:
+    """Names of the variables that were changed, and whether the program's own code did it last.
+
+    The environment is the process's: what one run of it changes is no reading in another. A replay inside of a
+    process that goes on beside it has what it changes for itself; what the process has, is the world to it.
+    """
+    return _apart.setdefault(session, {}) if getattr(session, "apart", False) else _written
+
+
+def _is_written(key: str | bytes, by_program: bool) -> None:  # noqa: FBT001 (said by `who_reads`)
     lane = lanes.current()
-    if lane is not None:
-        _written.setdefault(lane.session, set()).add(_text(key))
+    (_written if lane is None else _written_for(lane.session))[_text(key)] = by_program
 
 
 def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
@@ -168,11 +172,13 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
             return "null"
 
     session: Any = lane.session
-    own = name in _written.get(session, ())
-    if own and not (session.replaying and session.expects(lane, SOURCE + name, frame)):
+    by_program = _written_for(session).get(name)
+    if by_program or (
+        by_program is not None and not (session.replaying and session.expects(lane, SOURCE + name, frame))
+    ):
         return original(environ, key)
     told = session.read(lane, SOURCE + name, frame, here)
-    if session.replaying and not own and here() not in (told, "null"):
+    if session.replaying and by_program is None and not has_token(told) and here() not in (told, "null"):
         session.differs(name)
     value = json.loads(told)
     if value is None:
