@@ -57,6 +57,8 @@ class ProcessRecorder:
         self._world = world
         self._ids = ids.EntropyIdGenerator()
         self._lock = threading.RLock()
+        self._left: list[RecordSession] = []
+        """Runs that ended with a call or a stream open."""
         self.session = self._session(
             RunRecord(
                 trace_id=self._ids.new_trace_id(),
@@ -99,13 +101,22 @@ class ProcessRecorder:
             ),
             strict=self._settings.order == "strict",
         )
-        return Recorded(session)
+        return Recorded(session, self)
+
+    def left(self, session: RecordSession) -> None:
+        """A run has ended while this process goes on, maybe with calls of it."""
+        with self._lock:
+            self._left = [each for each in (*self._left, session) if each.has_open]
 
     def end(self, outcome: dict[str, Json]) -> None:
         """The process ends."""
         if self.session.declared:
             outcome["declared"] = dict(self.session.declared)
         outcome.update(self._world.describe_end(self._settings))
+        with self._lock:
+            left = self._left
+        for session in left:
+            session.abandon()
         failed = "exception" in outcome or outcome.get("exit_status") not in (0, None)
         self.session.end(End.RAISED if failed else End.RETURNED, outcome)
         self._writer.close()
@@ -138,8 +149,9 @@ class ProcessRecorder:
 class Recorded:
     """A run that began inside a recorded process."""
 
-    def __init__(self, session: RecordSession) -> None:
+    def __init__(self, session: RecordSession, recorder: ProcessRecorder) -> None:
         self._session = session
+        self._recorder = recorder
         self.lane: Lane = session.root
 
     def declare(self, values: dict[str, Json]) -> None:
@@ -149,6 +161,7 @@ class Recorded:
         ended = run_outcome(self._session.declared, outcome)
         end = End.RAISED if isinstance(outcome, Raised) else End.RETURNED
         self._session.end(end, ended, going_on=True)
+        self._recorder.left(self._session)
 
 
 def start(settings: Settings) -> None:

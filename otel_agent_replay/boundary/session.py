@@ -142,8 +142,8 @@ class Session(Protocol):
     it did then."""
 
     apart: bool
-    """Whether it answers a part of a process that goes on beside it: then the environment of that process is the world's,
-    whoever has set it."""
+    """Whether it answers a part of a process that goes on beside it: then the environment of that process is the
+    world's, whoever has set it."""
 
     @property
     def world(self) -> Mapping[str, Json]:

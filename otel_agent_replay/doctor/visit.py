@@ -177,7 +177,7 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Com
 
 
 def _newest_process(kept: Settings, known: set[str]) -> str:
-    """The process that was recorded last; a run that began inside of one is replayed with it. Empty where none is new."""
+    """The process that was recorded last, with the runs that began in it; empty where none is new."""
     run_id = find.find_run(kept, "latest")
     for _ in range(_DEEPEST):
         within = find.load(kept, run_id).run.entry.get("within")

@@ -175,17 +175,16 @@ class RecordSession:
     def end(self, end: End, outcome: dict[str, Json], *, going_on: bool = False) -> None:
         """The run is over: what is still open was abandoned. Later calls change nothing.
 
-        Where the process is `going_on`, a call that another thread or task is still waiting for is not: it is written
-        when it ends.
+        Where the process is `going_on`, what another thread or task still makes or reads is not: it is written when it
+        ends, or by `abandon`.
         """
         with self._lock:
             if self._ended:
                 return
             self._ended = True
         self.order.finish()
-        for crossing in list(self._open.values()):
-            if not going_on or crossing.returned:
-                crossing.abandon()
+        if not going_on:
+            self.abandon()
         for draws in self._draws:
             draws.settle()
         self.pack()
@@ -194,6 +193,16 @@ class RecordSession:
             outcome = {**outcome, "serving": blake2b(text.encode(), digest_size=8).hexdigest()}
         self.run.end, self.run.outcome, self.run.ended_ns = end, outcome, real.time_ns()
         self._sink.run_ended(self.run)
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a call or a stream of this run is still open."""
+        return bool(self._open)
+
+    def abandon(self) -> None:
+        """Write what is still open as it stands: nobody will end it."""
+        for crossing in list(self._open.values()):
+            crossing.abandon()
 
     def pack(self) -> None:
         """Hand on the readings, order events and notes that wait, to be written with the next frame."""

@@ -46,8 +46,7 @@ class RecordedCrossing:
             self.lane.beneath = self
         self._caller = lane
         self._lock = threading.RLock()  # a finaliser may come back here
-        self.returned = False
-        """Whether the program has what the call returned; a stream of it may still be open."""
+        self._returned = False
         self._finished = False
         self._exchanges = 0
         self._items_open = False
@@ -135,7 +134,7 @@ class RecordedCrossing:
             if self._finished:
                 return
             self.record = as_it_stands(self.record)
-            if self.record.end is End.UNFINISHED and self.returned:
+            if self.record.end is End.UNFINISHED and self._returned:
                 self.record.end = End.ABANDONED
             self._items_open, self._exchanges = False, 0
             self._finished = True
@@ -145,7 +144,7 @@ class RecordedCrossing:
         """The body of an attempt ended; the last one ends a crossing that has returned."""
         with self._lock:
             self._exchanges -= 1
-            if self._finished or not self.returned:
+            if self._finished or not self._returned:
                 return
             if self.record.end is End.UNFINISHED:
                 self.record.end = End.RETURNED if attempt.end is End.ENDED else attempt.end
@@ -155,7 +154,7 @@ class RecordedCrossing:
         self.record.seq = seq
 
     def _settle(self, outcome: Outcome) -> None:
-        self.returned = True
+        self._returned = True
         streaming = self.record.wire and isinstance(outcome, Returned) and self._exchanges > 0
         if not streaming and not (self._items_open and isinstance(outcome, Returned)):
             self._outcome(outcome)

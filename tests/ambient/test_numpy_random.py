@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
+import copy
 import json
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -212,3 +215,50 @@ def test_a_program_that_imports_numpy_later(process):
     again, replayed, _ = process.run(PROGRAM, tape, env={"PYTHONHASHSEED": "9"})
     assert again == live != other and replayed["new"] == []
     assert len(json.loads(live)[0]) == 4
+
+
+@pytest.mark.parametrize("size", [4, 400])
+def test_what_is_drawn_into_an_array_is_drawn_into_it_again(ambient, size) -> None:
+    def run():
+        generator = np.random.default_rng()
+        generator.random()
+        seen = []
+
+        def other():
+            given = np.zeros(size)
+            assert generator.random(out=given) is given
+            again = np.zeros(size)
+            generator.standard_normal(size, np.float64, again)
+            mixed = np.arange(size)
+            assert generator.permuted(mixed, out=mixed) is mixed
+            seen.append([given.tolist(), again.tolist(), mixed.tolist()])
+
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(other,))
+        thread.start()
+        thread.join()
+        copies = [copy.deepcopy(generator), pickle.loads(pickle.dumps(generator))]
+        return seen, [each.random() for each in copies]
+
+    recording = ambient()
+    with recording.here():
+        seen = run()
+    assert seen[0][0][0][0] != 0
+    replay = ambient(recording)
+    with replay.here():
+        assert run() == seen
+    assert replay.new == []
+
+
+def test_a_copy_of_one_that_many_draw_from(ambient) -> None:
+    def run():
+        np.random.seed()
+        state = np.random.RandomState()
+        state.random_sample()
+        copies = [copy.deepcopy(state), pickle.loads(pickle.dumps(state))]
+        return np.random.random(), [each.random_sample() for each in copies]
+
+    recording = ambient()
+    with recording.here():
+        seen = run()
+    with ambient(recording).here():
+        assert run() == seen

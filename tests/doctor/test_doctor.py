@@ -112,6 +112,16 @@ def test_nothing_is_found_where_nothing_leaks(doctor, tmp_path: Path, how: str) 
     assert (told["recordings"], told["replays"]) == (1, 5)
 
 
+def test_a_program_that_begins_runs_is_looked_at_as_a_whole(doctor, tmp_path: Path) -> None:
+    (tmp_path / "runs.py").write_text(
+        "import otel_agent_replay as oar\n"
+        "@oar.boundary('tool', 't')\ndef t(x):\n    return x + 1\n"
+        "print('start', t(0))\nwith oar.run('job'):\n    print('in', t(1))\n"
+        "    with oar.run('inner'):\n        print('inner', t(3))\nprint('end', t(2))\n"
+    )
+    assert doctor("--times", "1", "--", "python", "runs.py")["findings"] == []
+
+
 @pytest.mark.skipif(importlib.util.find_spec("openai") is None, reason="openai is not installed")
 def test_nothing_is_found_in_the_agent_of_the_demo(doctor, tmp_path: Path) -> None:
     stage = Stage(tmp_path, lambda _line: None)

@@ -20,10 +20,6 @@ try:
     os.environ["NOWHERE"]
 except KeyError as error:
     show(repr(error))
-try:
-    del os.environ["NOWHERE"]
-except KeyError as error:
-    show(repr(error))
 show(environ.setdefault("NOWHERE", "own"), environ["NOWHERE"], environ.setdefault("REGION", "own"))
 environ["MADE"] = "1"
 show(environ["MADE"], environ.pop("MADE"), environ.get("MADE"))
@@ -153,3 +149,73 @@ def test_freed_commands_run_and_freed_files_are_read(bench) -> None:
         replayed = bench.replay(options=("--expect", "ok", *(part for kind in free for part in ("--free", kind))))
         assert (replayed.code, replayed.out) == (0, out), replayed.err
         assert not replayed.report["unread"] and not replayed.divergences
+
+
+def test_whose_recording_it_is_not_says_nothing_of_what_is_loaded(bench) -> None:
+    """A variable that a setting named reaches the process only with a command that may be run, and no loader ever."""
+    names = ("REGION", "LD_PRELOAD", "PYTHONSTARTUP", "BASH_ENV")
+    bench.environment |= dict.fromkeys(names, "/nowhere") | {"OTEL_AGENT_REPLAY_ENVIRONMENT": ",".join(names)}
+    program = "import os\nprint(sorted(k for k, v in os.environ.items() if v == '/nowhere'))\n"
+    bench.record(program)
+    for name in names:
+        del bench.environment[name]
+    assert bench.replay().out == "['REGION']\n"
+    (bench.folder / "home" / "trust.key").unlink()
+    replayed = bench.replay("python", "program.py")
+    assert replayed.out == "[]\n" and "ld.so" not in replayed.err
+
+
+SET = """
+import os
+def model():
+    return os.environ.get("MODEL_NAME", "none")
+SETS
+print(model())
+"""
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        "os.environ['MODEL_NAME'] = 'repaired'",
+        "os.environ.update(MODEL_NAME='repaired')",
+        "os.environ.pop('MODEL_NAME')",
+    ],
+)
+def test_what_the_changed_program_sets_counts(bench, sets: str) -> None:
+    bench.environment["MODEL_NAME"] = "old"
+    assert bench.record(SET.replace("SETS", "")) == "old\n"
+    replayed = bench.replay_changed(SET.replace("SETS", sets), options=("--expect", "ok"))
+    assert replayed.out == ("none\n" if "pop" in sets else "repaired\n")
+
+
+def test_what_the_process_set_is_no_reading_of_a_run_in_it(bench) -> None:
+    program = (
+        "import os\nimport otel_agent_replay as oar\nos.environ['MODE'] = 'a'\n"
+        "with oar.run('one'):\n    print('in', os.environ['MODE'])\nprint('after', os.environ['MODE'])\n"
+    )
+    bench.record(program)
+    (process,) = (run["run_id"] for run in bench.runs() if run["entry"] == "process")
+    bench.write(program.replace("'a'", "'b'"))
+    replayed = bench.replay(run=process, options=("--expect", "ok"))
+    assert replayed.out == "in b\nafter b\n"
+    assert not [line for line in replayed.report["warnings"] if "of the environment" in line]
+
+
+def test_what_is_here_can_be_deleted(bench) -> None:
+    program = (
+        "import os\nprint(os.environ.get('OPTX'))\n"
+        "for name in [name for name in os.environ if name.startswith('OPTX')]:\n    del os.environ[name]\n"
+        "print(os.environ.get('OPTX'))\n"
+        "kept = dict(os.environ)\nos.environ.clear()\nprint(len(os.environ))\nos.environ.update(kept)\n"
+    )
+    out = bench.record(program)
+    bench.environment["OPTX"] = "1"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+def test_a_masked_value_is_not_said_to_be_another(bench) -> None:
+    bench.environment["DATABASE_URL"] = "postgres://user:hunter2secret@db/x"
+    bench.record("import os\nos.environ['DATABASE_URL']\n")
+    assert not [line for line in bench.replay().report["warnings"] if "of the environment" in line]

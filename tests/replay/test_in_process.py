@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import os
 import socket
 import threading
 import time
+from datetime import datetime
 
 import httpx2
 import pytest
@@ -169,3 +171,40 @@ def test_a_client_without_context_is_answered_by_the_replay_that_made_it(recorde
         thread.start()
         thread.join()
     assert [type(error) for error in raised] == [DivergenceError]
+
+
+AROUND = """
+import sys, time
+import otel_agent_replay as oar
+
+def read(name, count):
+    return [(name, time.time()) for _ in range(count)]
+
+if len(sys.argv) == 1:
+    for each in read("recorded", 5):
+        print(each)
+else:
+    with oar.run("before"):
+        read("in it", 1)
+    found = []
+    for name, block in (("live", oar.run("live")), ("replayed", oar.replay(sys.argv[1], partial=True))):
+        with block:
+            for _ in range(5):
+                found.append((name, time.time()))
+    with oar.run("after"):
+        read("in it", 1)
+    print(found)
+"""
+
+
+def test_a_recorded_process_that_replays_goes_on_to_be_recorded(bench) -> None:
+    """Its runs after the block are runs, and no frame of it takes live readings for the block's."""
+    bench.record(AROUND)
+    (run,) = bench.runs()
+    out = bench.record(AROUND, run["run_id"])
+    names = [found["name"] for found in bench.runs()]
+    assert sorted(names) == ["after", "before", "live", "program.py", "program.py"]
+    began = datetime.fromisoformat(run["started_at"]).timestamp()
+    now = ast.literal_eval(out)
+    assert [abs(at - began) < run["duration_s"] + 1 for _, at in now[5:]] == [True] * 5
+    assert min(at for name, at in now if name == "live") > max(at for name, at in now if name == "replayed")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+BIN = Path(sys.executable).parent
 
 CANCELLED = """
 import asyncio, os
@@ -87,6 +91,79 @@ def test_what_was_left_in_its_pause_before_a_retry_is_left_again(bench, program:
             assert replayed.divergences == []
 
 
+GOES_ON = """
+import threading, time
+import otel_agent_replay as oar
+
+@oar.boundary("tool", "slow")
+def slow(number):
+    time.sleep(0.3)
+    return number * 2
+
+@oar.boundary("tool", "counts")
+def counts():
+    for number in range(3):
+        time.sleep(0.1)
+        yield number
+
+found = []
+with oar.run("one"):
+    threads = [
+        threading.Thread(target=lambda: found.append([slow(21), slow(1)])),
+        threading.Thread(target=lambda: found.append(list(counts()))),
+    ]
+    for thread in threads:
+        thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(found))
+"""
+
+
+def process_of(bench) -> str:
+    (found,) = (run["run_id"] for run in bench.runs() if run["entry"] == "process" and not run["replay_of"])
+    return found
+
+
+def test_a_call_that_outlives_the_block_of_its_run_is_kept(bench) -> None:
+    out = bench.record(GOES_ON)
+    assert out == "[[0, 1, 2], [42, 2]]\n"
+    replayed = bench.replay(run=process_of(bench))
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert replayed.divergences == []
+    assert "Traceback" not in replayed.err
+
+
+def test_a_thread_that_is_left_is_left_in_silence(bench) -> None:
+    out = bench.record(
+        "import threading, time\nimport otel_agent_replay as oar\n"
+        "@oar.boundary('tool', 'slow')\ndef slow():\n    time.sleep(60)\n"
+        "threading.Thread(target=slow, daemon=True).start()\ntime.sleep(0.2)\nprint('end')\n"
+    )
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert "Traceback" not in replayed.err
+
+
+MANY = """
+import asyncio, os, random, signal, time
+async def one():
+    return time.time(), random.getrandbits(8)
+async def main():
+    for _ in range(50):
+        await asyncio.gather(*(one() for _ in range(100)))
+asyncio.run(main())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_readings_of_many_tasks_are_written_too(bench) -> None:
+    """Each call site of each task has its own: together they are as many as those of one."""
+    bench.record(MANY, code=-9)
+    done = bench.run(BIN / "agent-replay", "show", "latest", "--json")
+    assert sum(lane["readings"] for lane in json.loads(done.stdout)["lanes"].values()) > 5_000
+
+
 KILLED = """
 import os, signal, sys
 import openai
@@ -113,9 +190,10 @@ def test_a_server_that_moved_is_named_beside_what_differs(model_bench) -> None:
     model_bench.record(KILLED, 1, "to its end")
     model_bench.environment["BASE_URL"] = "http://models.invalid/v1"
     model_bench.base_url = "http://models.invalid/v1"
-    assert model_bench.replay().code == 0
+    here = ("--free", "environment")
+    assert model_bench.replay(options=here).code == 0
     model_bench.write(KILLED.replace("question", "other"))
-    replayed = model_bench.replay()
+    replayed = model_bench.replay(options=here)
     assert replayed.code == 125
     assert "host" in replayed.err
     assert "models.invalid" in replayed.err
