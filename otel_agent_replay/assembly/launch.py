@@ -163,7 +163,7 @@ def check_program(command: Sequence[str]) -> None:
 
 
 def _named(run: RunRecord) -> dict[str, str]:
-    """Variables of the environment that a setting named when the run was recorded, but none that make code be loaded."""
+    """Variables of the environment that a setting named when the run was recorded, but none that load code."""
     recorded = run.world.get("environment")
     if not isinstance(recorded, dict):
         return {}
