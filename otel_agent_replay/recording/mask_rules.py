@@ -64,6 +64,11 @@ SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"\A(?:[\w.-]{0,40}[-_])?(?:(?i:api[-_]?key|access[-_]?key|(?:access|refresh|id|auth|session)[-_]token"
             r"|secret|password|passwd))=(?P<secret>[^&#\s\"'<>\\]+)(?=&|\Z)",
         ),
+        (
+            "environment",
+            r"(?m:^)[ \t]*(?:export[ \t]+)?[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|_PAT|API_?KEY|_KEY|SECRET"
+            r"|TOKEN)=(?P<quote>[\"']?)(?P<secret>[^\s\"'#()\[\]{}$<>=][^\s\"'#()\[\]{}$<>]{5,})(?P=quote)[ \t]*(?m:$)",
+        ),
     )
 )
 """Kind and pattern; the group `secret` is what is masked, else all of it. Earlier ones name what later ones find."""
@@ -203,6 +208,8 @@ _ANCHORED: tuple[tuple[bytes, re.Pattern[bytes]], ...] = tuple(
         (b"J", rb"J(?<=eyJ)[\w-]{8,}\.[\w-]{8}"),
         (b"G", rb"G(?<=SG)\.[\w-]{20}"),
         (b"B", rb"B(?:earer|EARER)\s"),
+        (b"=", rb"=(?:(?<=WORD=)|(?<=SSWD=)|(?<=RASE=)|(?<=_PASS=)|(?<=_PWD=)|(?<=_PAT=)|(?<=KEY=)|(?<=CRET=)"
+               rb"|(?<=OKEN=))"),
         (b'"', rb'"[AaPpCcXxRrIiHhSsOoQq][UuPpCcNnWwRrAaOoLlEeDdTt_-][TtIiCcSsOoAaGgFfEe_-]'
                rb'(?i:horization|(?:xy|p)[-_](?:authorization|cookie|api|x)|[-_]?key|[-_]?api[-_]?key|h[-_]token|[-_]cookie|kie'
                rb'|pi[-_]?key|oog[-_]api|mz[-_]sec|uth[-_]token|s(?:word|wd|phrase)|ent[-_]secret|ess[-_]token|resh[-_]token'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -80,13 +81,28 @@ def readings(found: list[ReadingRecord], masker: Masker) -> list[ReadingRecord]:
     return found
 
 
+_SECRET = re.compile(
+    r"(?:^|_)(?:PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PAT|SECRETS?|TOKEN|API_?KEY|KEY|CREDENTIALS?|COOKIE)"
+    r"(?:$|_(?!PATH$|FILE$|DIR$|URL$|ID$|NAME$))",
+    re.IGNORECASE,
+)
+"""Finds it in names of variables that are likely to hold a secret …"""
+_NO_SECRET = re.compile(
+    r"[\d.,:+-]*|true|false|yes|no|on|off|none|null|.{0,5}|.*://.*|[./~].*", re.IGNORECASE | re.DOTALL
+)
+"""… which these are not: numbers, switches, addresses (whose passwords are known by their place), paths."""
+
+
 def _variable(name: str, told: str, masker: Masker) -> str:
     """The JSON text of a variable of the environment, by whose name it may be a secret."""
     value = json.loads(told)
     if value is None:
         return told
     masked = masker.value({name: value})
-    return told if masked == {name: value} else json.dumps(masked[name] if isinstance(masked, dict) else masked)
+    made = masked[name] if isinstance(masked, dict) and name in masked else masked
+    if made == value and masker.rules.defaults and _SECRET.search(name) and not _NO_SECRET.fullmatch(value):
+        made = masker.token(value, "environment")
+    return told if made == value else json.dumps(made)
 
 
 def note(found: Note, masker: Masker) -> Note:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -110,14 +111,44 @@ def test_a_library_that_fills_it_in_does_not_change_what_was_read(bench) -> None
 
 def test_secrets_are_masked_by_name_and_by_shape(bench) -> None:
     secrets = {"DATABASE_URL": "postgres://me:hunter2-hunter2@db/x", "PASSPHRASE_OF_IT": "correct horse battery"}
+    secrets["SIGNING_KEY"] = "no-shape-that-is-known"
     bench.environment |= {**secrets, "OTEL_AGENT_REPLAY_MASK_KEYS": "PASSPHRASE_OF_IT", "PLAIN": "kept as it is"}
     bench.record(f"import os\nfor name in {[*secrets, 'PLAIN']!r}:\n    os.environ[name]\n")
     kept = kept_by(bench)
     assert b"kept as it is" in kept
-    assert b"hunter2" not in kept and b"correct horse" not in kept
+    assert b"hunter2" not in kept and b"correct horse" not in kept and b"no-shape" not in kept
+    assert b"masked.environment" in kept
     for name in secrets:
         del bench.environment[name]
     assert bench.replay().code == 0
+
+
+def test_where_a_secret_stood_the_program_has_its_own(bench) -> None:
+    program = "import os\nprint(len(os.environ['DB_PASS']), os.environ['MAX_TOKENS'], os.environ['TOKEN_LIMIT'])\n"
+    bench.environment |= {"DB_PASS": "correct horse", "MAX_TOKENS": "4000", "TOKEN_LIMIT": "12"}
+    assert bench.record(program) == "13 4000 12\n"
+    assert b"correct horse" not in kept_by(bench)
+    bench.environment |= {"DB_PASS": "battery", "MAX_TOKENS": "3", "TOKEN_LIMIT": "4"}
+    assert bench.replay(options=("--expect", "ok")).out == "7 4000 12\n"
+
+
+def test_a_file_of_variables_has_no_secret_in_the_recording(bench) -> None:
+    lines = [
+        "DB_PASSWORD=hunter2hunter2",
+        "export API_TOKEN='abcdef-123456'",
+        'WEBHOOK_SECRET="shh-shh-shh"',
+        "N=plain",
+    ]
+    (bench.folder / ".env").write_text("\n".join([*lines, "KEY_OF = os.environ['X']", "MY_KEY=os.environ['X']", ""]))
+    bench.record(
+        "import subprocess\nprint(len(open('.env').read()))\nsubprocess.run(['cat', '.env'], capture_output=True)\n"
+    )
+    kept = kept_by(bench)
+    for each in (b"hunter2", b"abcdef-123", b"shh-shh"):
+        assert each not in kept and base64.b64encode(each) not in kept
+    replayed = bench.replay_changed("print(open('.env').read())\n", options=("--expect", "ok"))
+    assert "N=plain" in replayed.out and "MY_KEY=os.environ['X']" in replayed.out
+    assert replayed.out.count("masked.environment.") == 3
 
 
 def test_variables_by_their_setting_are_there_for_libraries_too(bench) -> None:

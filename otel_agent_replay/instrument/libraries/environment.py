@@ -33,7 +33,12 @@ CREDENTIAL: Final = re.compile(
     r"|AUTH_?KEY)|PASSWORD|PASSWD)$",
     re.IGNORECASE,
 )
-"""Ends of the names of variables that hold credentials."""
+"""Ends of the names of variables that hold credentials …"""
+_COUNT: Final = re.compile(
+    r"(?:^|_)(?:MAX|MIN|N|NUM|TOTAL|CONTEXT|INPUT|OUTPUT|PROMPT|COMPLETION|THINKING|BUDGET|NEW)_(?:\w+_)?TOKENS?$",
+    re.IGNORECASE,
+)
+"""… but for these, which count tokens of a model."""
 
 SOURCE: Final = "environment:get:"
 """Before the name of a variable: the source of its readings, each the JSON of a string, or of null for none."""
@@ -63,7 +68,7 @@ def watch(names: Iterable[str]) -> None:
 
 def is_credential(name: str) -> bool:
     """Whether a variable of this name is one that the session is asked about."""
-    return name in _named or CREDENTIAL.search(name) is not None
+    return name in _named or (CREDENTIAL.search(name) is not None and _COUNT.search(name) is None)
 
 
 def install() -> Callable[[], None]:
@@ -178,8 +183,11 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
     ):
         return original(environ, key)
     told = session.read(lane, SOURCE + name, frame, here)
-    if session.replaying and by_program is None and not has_token(told) and here() not in (told, "null"):
-        session.differs(name)
+    if session.replaying and by_program is None and (now := here()) not in (told, "null"):
+        if has_token(told):
+            told = now  # a token stands for whatever is here
+        else:
+            session.differs(name)
     value = json.loads(told)
     if value is None:
         raise KeyError(key) from None
