@@ -53,6 +53,11 @@ def lane_of(captured: str) -> Lane | None:
     return lane
 
 
+def is_handed_on(module: object) -> bool:
+    """Whether it is code of ours that calls what the program handed to a thread or a pool."""
+    return str(module).startswith(_HANDED_ON)
+
+
 def asker(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
     """The code of the program that asks; None where somebody else does.
 
@@ -75,7 +80,7 @@ def nearest(frame: FrameType | None, through: frozenset[str]) -> FrameType | Non
         if kind <= DISPATCH:
             return frame
         name = frame.f_globals.get("__name__")
-        if (name not in through and not str(name).startswith(_HANDED_ON)) or frame.f_code.co_name == _PROBE:
+        if (name not in through and not is_handed_on(name)) or frame.f_code.co_name == _PROBE:
             return frame
         frame = frame.f_back
     return None

@@ -250,3 +250,68 @@ def test_a_masked_value_is_not_said_to_be_another(bench) -> None:
     bench.environment["DATABASE_URL"] = "postgres://user:hunter2secret@db/x"
     bench.record("import os\nos.environ['DATABASE_URL']\n")
     assert not [line for line in bench.replay().report["warnings"] if "of the environment" in line]
+
+
+def test_what_a_library_filled_in_is_given_where_it_is_set(bench) -> None:
+    """There the library found nothing and set it; here it is set to something else, and the library leaves that."""
+    (bench.folder / "filled.py").write_text(
+        "import os\ndef fill():\n    if 'REGION' not in os.environ:\n        os.environ['REGION'] = 'of the file'\n"
+    )
+    bench.environment["OTEL_AGENT_REPLAY_READINGS_EXCLUDE"] = "filled"
+    out = bench.record("import os, filled\nfilled.fill()\nprint(os.environ['REGION'])\n")
+    assert out == "of the file\n"
+    bench.environment["REGION"] = "us"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "from unittest import mock\nwith mock.patch.dict(os.environ, {'ONE': '1'}):\n    print(os.environ['ONE'])\n",
+        "kept = dict(os.environ)\nos.environ.clear()\nos.environ.update(kept)\n",
+        "before = os.environ['REGION']\nos.environ['REGION'] = 'x'\nos.environ['REGION'] = before\n",
+    ],
+)
+def test_what_was_put_back_is_the_worlds_again(bench, changed: str) -> None:
+    bench.environment["REGION"] = "eu"
+    out = bench.record(f"import os\n{changed}print(os.environ['REGION'], 'ONE' in os.environ)\n")
+    assert out.endswith("eu False\n")
+    bench.environment["REGION"] = "eu" if "before" in changed else "us"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+def test_deleting_says_whether_it_was_there(bench) -> None:
+    program = (
+        "import os\nfor name in ('HTTPS_PROXY', 'NEVER'):\n    try:\n        del os.environ[name]\n"
+        "        print('deleted', name)\n    except KeyError as error:\n        print(repr(error))\n"
+        "print('HTTPS_PROXY' in os.environ)\n"
+    )
+    bench.environment["HTTPS_PROXY"] = "http://127.0.0.1:9"
+    out = bench.record(program)
+    assert out == "deleted HTTPS_PROXY\nKeyError('NEVER')\nFalse\n"
+    del bench.environment["HTTPS_PROXY"]
+    bench.environment["NEVER"] = "here"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+def test_whoever_asks_for_the_program(bench) -> None:
+    """`shutil.which` looks through PATH; a thread reads what the program handed to it."""
+    tool = bench.folder / "bin" / "mytool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    program = (
+        "import asyncio, os, shutil\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "print(shutil.which('mytool'), asyncio.run(asyncio.to_thread(os.getenv, 'REGION')))\n"
+        "with ThreadPoolExecutor(1) as pool:\n    print(list(pool.map(os.environ.get, ['REGION', 'PATH'])))\n"
+    )
+    path = bench.env["PATH"]
+    bench.environment |= {"REGION": "eu", "PATH": f"{tool.parent}:{path}"}
+    out = bench.record(program)
+    assert str(tool) in out and "eu" in out
+    bench.environment |= {"REGION": "us", "PATH": path}
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err

@@ -13,13 +13,13 @@ import json
 import os
 import re
 from dis import opname
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import lanes
-from otel_agent_replay.boundary.callers import AGENT, OUTSIDE, caller, frames, kind_of
+from otel_agent_replay.boundary.callers import AGENT, DISPATCH, OUTSIDE, caller, frames, kind_of
 from otel_agent_replay.instrument._ambient import Installation, Patches
-from otel_agent_replay.instrument._asking import ENVIRONMENT, lane_of
+from otel_agent_replay.instrument._asking import ENVIRONMENT, is_handed_on, lane_of
 from otel_agent_replay.recording.variables import has_token
 
 if TYPE_CHECKING:
@@ -47,17 +47,16 @@ _OURS: Final = ("OTEL_AGENT_REPLAY_", "PYTHONPATH", "PYTHONHASHSEED")
 """Beginnings of the names of what sets recording and replaying up, and differs in each."""
 
 _MAPPING: Final = frozenset({"os", "_collections_abc", "collections.abc"})
-_THROUGH: Final = _MAPPING | {"posixpath", "otel_agent_replay.doctor.watch"}
+_THROUGH: Final = _MAPPING | {"posixpath", "shutil", "otel_agent_replay.doctor.watch"}
 """Modules that only pass a name on."""
-_BY_NAME: Final = frozenset({"get", "getenv", "getenvb", "__contains__", "pop", "setdefault", "expandvars", "repl"})
+_BY_NAME: Final = frozenset(
+    "get getenv getenvb __contains__ pop setdefault expandvars repl which get_exec_path".split()  # noqa: SIM905 (names)
+)
 """Functions in them that ask for one variable; the others take them all."""
 _SUBSCRIPT: Final = ("BINARY_SUBSCR", "BINARY_OP")
 
 _named: set[str] = set()
 _judged: dict[object, bool] = {}
-_written: dict[str, bool] = {}
-_apart: WeakKeyDictionary[Session, dict[str, bool]] = WeakKeyDictionary()
-"""See `_written_for`."""
 
 
 def watch(names: Iterable[str]) -> None:
@@ -98,7 +97,7 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return _plain(original, self, key)
         if _by_outsiders():
             return original(self, key)
-        if lane.session.replaying and _text(key) in _written_for(lane.session):
+        if lane.session.replaying and _text(key) in _changed_for(lane.session):
             return original(self, key)
         try:
             value = original(self, key)
@@ -117,28 +116,47 @@ def _getitem(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _setitem(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
     def __setitem__(self: Any, key: Any, value: Any) -> None:  # noqa: N807 (it stands for one)
+        before = _held(self, key)
         original(self, key, value)
-        _is_written(key, who_reads(caller())[0] is not None)
+        _is_changed(self, key, before, who_reads(caller())[0] is not None)
 
     return __setitem__
 
 
 def _delitem(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     def __delitem__(self: Any, key: Any) -> None:  # noqa: N807 (it stands for one)
+        before = _held(self, key)
+        frame = caller()
+        told = _deleted(key, before, frame) if isinstance(key, str | bytes) else None
+        if told == "null":
+            raise KeyError(key)
         try:
             original(self, key)
         except KeyError:
-            if not isinstance(key, str | bytes) or not _was_there(key):
+            if told is None and (not isinstance(key, str | bytes) or not _was_there(key)):
                 raise  # else it is taken out as it was then: without an error
-        _is_written(key, who_reads(caller())[0] is not None)
+        _is_changed(self, key, before, who_reads(frame)[0] is not None)
 
     return __delitem__
+
+
+def _deleted(key: str | bytes, before: bytes | None, frame: FrameType | None) -> str | None:
+    """A variable is deleted: whether it is there is a reading. What a replay has of it, where that knows of it."""
+    lane, name = lane_of(ENVIRONMENT), _text(key)
+    if lane is None or frame is None or kind_of(frame) != AGENT or _judge(key) or name.startswith(_OURS):
+        return None
+    session: Any = lane.session
+    if name in _changed_for(session) or (session.replaying and not session.expects(lane, SOURCE + name, frame)):
+        return None
+    here = "null" if before is None else json.dumps(os.fsdecode(before))
+    told: str = session.read(lane, SOURCE + name, frame, lambda: here)
+    return told if session.replaying else None
 
 
 def _was_there(key: str | bytes) -> bool:
     """Whether a replay's recording has a variable that nobody has changed since."""
     lane = lanes.current()
-    if lane is None or not lane.session.replaying or _text(key) in _written_for(lane.session):
+    if lane is None or not lane.session.replaying or _text(key) in _changed_for(lane.session):
         return False
     session: Any = lane.session
     if _judge(key):
@@ -146,18 +164,46 @@ def _was_there(key: str | bytes) -> bool:
     return lane_of(ENVIRONMENT) is not None and session.variable(_text(key)) not in (None, "null")
 
 
-def _written_for(session: Session) -> dict[str, bool]:
-    """Names of the variables that were changed, and whether the program's own code did it last.
+class _Change(NamedTuple):
+    """What became of a variable since the process began."""
+
+    before: bytes | None
+    """What it was then; None where it was not there."""
+    by_program: bool
+    """Whether the program's own code changed it last."""
+
+
+_changed: dict[str, _Change] = {}
+_apart: WeakKeyDictionary[Session, dict[str, _Change]] = WeakKeyDictionary()
+
+
+def _changed_for(session: Session) -> dict[str, _Change]:
+    """The variables that were changed, by name.
 
     The environment is the process's: what one run of it changes is no reading in another. A replay inside of a
     process that goes on beside it has what it changes for itself; what the process has, is the world to it.
     """
-    return _apart.setdefault(session, {}) if getattr(session, "apart", False) else _written
+    return _apart.setdefault(session, {}) if getattr(session, "apart", False) else _changed
 
 
-def _is_written(key: str | bytes, by_program: bool) -> None:  # noqa: FBT001 (said by `who_reads`)
+def _held(environ: Any, key: Any) -> bytes | None:
+    """What is really there."""
+    try:
+        held: bytes | None = environ._data.get(environ.encodekey(key))  # noqa: SLF001 (without a reading)
+    except (TypeError, AttributeError, UnicodeError):
+        return None
+    return held
+
+
+def _is_changed(environ: Any, key: Any, before: bytes | None, by_program: bool) -> None:  # noqa: FBT001
     lane = lanes.current()
-    (_written if lane is None else _written_for(lane.session))[_text(key)] = by_program
+    known, name = _changed if lane is None else _changed_for(lane.session), _text(key)
+    if name in known:
+        before = known[name].before
+    if before is not None and _held(environ, key) == before:
+        known.pop(name, None)  # it is what it was
+    else:
+        known[name] = _Change(before, by_program)
 
 
 def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
@@ -177,13 +223,13 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
             return "null"
 
     session: Any = lane.session
-    by_program = _written_for(session).get(name)
-    if by_program or (
-        by_program is not None and not (session.replaying and session.expects(lane, SOURCE + name, frame))
+    change = _changed_for(session).get(name)
+    if change is not None and (
+        change.by_program or (session.replaying and not session.expects(lane, SOURCE + name, frame))
     ):
         return original(environ, key)
     told = session.read(lane, SOURCE + name, frame, here)
-    if session.replaying and by_program is None and (now := here()) not in (told, "null"):
+    if session.replaying and change is None and (now := here()) not in (told, "null"):
         if has_token(told):
             told = now  # a token stands for whatever is here
         else:
@@ -202,12 +248,15 @@ def who_reads(frame: FrameType | None) -> tuple[FrameType | None, bool]:
         rather than for all of them.
     """
     by_name = whole = False
-    while frame is not None and frame.f_globals.get("__name__") in _THROUGH:
-        function = frame.f_code.co_name
-        by_name = by_name or function in _BY_NAME
-        whole = whole or (function not in _BY_NAME and function != "__getitem__")
+    while frame is not None:
+        module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if module in _THROUGH:
+            by_name = by_name or function in _BY_NAME
+            whole = whole or (function not in _BY_NAME and function != "__getitem__")
+        elif not is_handed_on(module):
+            break
         frame = frame.f_back
-    if frame is None or kind_of(frame) != AGENT:
+    if frame is None or kind_of(frame) not in (AGENT, DISPATCH):
         return None, False
     return frame, not whole and (by_name or opname[frame.f_code.co_code[frame.f_lasti]] in _SUBSCRIPT)
 
