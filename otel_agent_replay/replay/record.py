@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
@@ -68,14 +69,18 @@ class RecordSession:
         self._lock = threading.RLock()  # a finaliser may come back here
         self._servings: set[str] = set()
         self._readings: dict[tuple[str, str, str], ReadingRecord] = {}
-        self._counts: dict[tuple[str, str, str], int] = {}
-        """How many readings of each have been handed on."""
+        self._lanes: dict[tuple[str, str, str], Lane] = {}
+        """Whose the readings are that wait."""
+        self._counts: WeakKeyDictionary[Lane, dict[tuple[str, str], int]] = WeakKeyDictionary()
+        """How many readings of each source and site have been handed on, as long as the lane may have more."""
         self._seeded: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._draws: list[Draws] = []
         self._places: dict[int, dict[int, Any]] = {}
         """What lanes and frames remember of the readings that wait, by id."""
         self._waiting = 0
         self._events: list[OrderEvent] = []
+        self._looked_for: set[str] = set()
+        """Credentials that were asked for."""
         self._notes: list[Note] = []
         self._noted: set[Note] = set()
         self._unnumbered: dict[tuple[str, str, int], Callable[[int], None]] = {}
@@ -96,7 +101,7 @@ class RecordSession:
     def read(self, lane: Lane, source: str, frame: FrameType, real: Callable[[], T]) -> T:
         """Take the real value, and keep it in the order of its lane, source and call site."""
         value = real()
-        self._keep(lane.path, source, site_of(frame).id, value)
+        self._keep(lane, source, site_of(frame).id, value)
         return value
 
     def seeded(self, lane: Lane, frame: FrameType) -> Draws:
@@ -107,7 +112,7 @@ class RecordSession:
                 return Draws(lane)
             number = self._seeded[lane.path, site]
             self._seeded[lane.path, site] += 1
-            draws = Draws(lane, tell=partial(self._keep, lane.path, f"{DRAWN}{number}", site))
+            draws = Draws(lane, tell=partial(self._keep, lane, f"{DRAWN}{number}", site))
             self._draws.append(draws)
         return draws
 
@@ -120,7 +125,7 @@ class RecordSession:
         outer = frame.f_back or frame
         place = frame.f_lasti * FARTHEST + outer.f_lasti
         with self._lock:
-            reading = self._waiting_for(key)
+            reading = self._waiting_for(key, lane)
             reading.values.append(value)  # type: ignore[arg-type]  # encoded when packed
             self._waiting += 1
             full = self._waiting >= PACK_AT or len(reading.values) >= PACK_AT
@@ -155,8 +160,10 @@ class RecordSession:
     def environment(self, name: str, value: str | None) -> str | None:
         """Note by name that a credential was looked for; its value is never kept."""
         key = ("", CREDENTIAL, name)
-        if key not in self._counts and key not in self._readings:
-            self._keep(*key, value is not None)
+        with self._lock:
+            if name not in self._looked_for:
+                self._looked_for.add(name)
+                self._readings[key] = ReadingRecord(*key, 0, [value is not None])
         return value
 
     def slept(self, lane: Lane, seconds: float) -> None:
@@ -212,10 +219,14 @@ class RecordSession:
             readings, events, notes = list(self._readings.values()), self._events, self._notes
             self._readings, self._events, self._notes, self._waiting = {}, [], [], 0
             places, self._places = self._places, {}
+            lanes, self._lanes = self._lanes, {}
             for remembered in places.values():
                 remembered.clear()  # from here on nobody adds to what was taken
             for reading in readings:
-                self._counts[reading.lane, reading.source, reading.site] = reading.first + len(reading.values)
+                owner = lanes.get((reading.lane, reading.source, reading.site))
+                if owner is not None:
+                    counts = self._counts.setdefault(owner, {})
+                    counts[reading.source, reading.site] = reading.first + len(reading.values)
         for reading in readings:
             if reading.source not in OFFSETS or not reading.source.startswith("clock:time."):  # those are numbers
                 reading.values = _plain(reading.values)
@@ -255,20 +266,22 @@ class RecordSession:
             with self._lock:
                 self._events.append(OrderEvent(lane, key, ordinal, seq))
 
-    def _keep(self, lane: str, source: str, site: str, value: object) -> None:
-        key = (lane, source, site)
+    def _keep(self, lane: Lane, source: str, site: str, value: object) -> None:
+        key = (lane.path, source, site)
         with self._lock:
-            self._waiting_for(key).values.append(value)  # type: ignore[arg-type]  # encoded when packed
+            self._waiting_for(key, lane).values.append(value)  # type: ignore[arg-type]  # encoded when packed
             self._waiting += 1
             full = self._waiting >= PACK_AT
         if full:
             self.pack()
 
-    def _waiting_for(self, key: tuple[str, str, str]) -> ReadingRecord:
+    def _waiting_for(self, key: tuple[str, str, str], lane: Lane) -> ReadingRecord:
         """The record that the readings of a lane, source and site wait in."""
         reading = self._readings.get(key)
         if reading is None:
-            reading = self._readings[key] = ReadingRecord(*key, self._counts.get(key, 0), [])
+            first = self._counts[lane].get(key[1:], 0) if lane in self._counts else 0
+            reading = self._readings[key] = ReadingRecord(*key, first, [])
+            self._lanes[key] = lane
         return reading
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -152,3 +154,23 @@ def test_a_replay(writer: SpoolWriter, what: str) -> None:
     for each in found.values():
         _is_whole(each)
         assert each.crossings[0].items == list(range(len(each.crossings[0].items)))
+
+
+def test_nothing_is_held_of_lanes_that_are_gone(writer: SpoolWriter) -> None:
+    """A process may have millions of tasks, each of which reads a clock once."""
+    sink, run = _sink(writer)
+    session = RecordSession(run, sink, lambda log, note: Gate(True, log, note))
+    sink.run_started(run)
+    kept = session.root.spawn("task", "kept")
+    for number in range(10_000):
+        for lane in (kept, session.root.spawn("task", "one")):
+            session.read(lane, "random:getrandbits:8", sys._getframe(), lambda value=number % 256: value)
+    session.flush()
+    del lane
+    gc.collect()
+    assert len(session._counts) == 1 and not session._lanes
+    session.end(End.RETURNED, {})
+    (found,) = _written(writer).values()
+    assert found.complete
+    values = {reading.lane: reading.values for reading in found.readings}
+    assert len(values) == 10_001 and values["main/task:kept#0"] == [number % 256 for number in range(10_000)]
