@@ -12,10 +12,10 @@ import gc
 import hashlib
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import _clocks
 import httpx2
 import openai
 
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 BATCHES = 4
 URL = "http://model.invalid/v1"
-
-
-def wall() -> float:
-    """Seconds; of a clock that nobody records."""
-    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def text(seed: str, size: int) -> str:
@@ -99,12 +94,12 @@ class Contender:
         for batch in range(1 + BATCHES):  # the first warms the caches that other processes have used
             prompts = [text(f"{self.rounds}.{batch}.{number}.{size}", size) for number in range(count)]
             gc.collect()
-            began, since = time.process_time(), wall()
+            began, since = _clocks.cpu(), _clocks.wall()
             for prompt in prompts:
                 self.ask([{"role": "system", "content": "You are terse."}, {"role": "user", "content": prompt}])
             self.settle()
-            cpu.append((time.process_time() - began) / count * 1e6)
-            elapsed.append((wall() - since) / count * 1e6)
+            cpu.append((_clocks.cpu() - began) / count * 1e6)
+            elapsed.append((_clocks.wall() - since) / count * 1e6)
         return {"cpu": min(cpu[1:]), "wall": min(elapsed[1:])}
 
     def chat(self, turns: int, size: int, seconds: float) -> dict[str, float] | None:
@@ -114,14 +109,14 @@ class Contender:
         messages: list[Any] = [{"role": "system", "content": "You are terse."}]
         gc.collect()
         written, answered = self.written(), self.model.answered
-        began, since = time.process_time(), wall()
+        began, since = _clocks.cpu(), _clocks.wall()
         for prompt in said:
             messages.append({"role": "user", "content": prompt})
             messages.append({"role": "assistant", "content": self.ask(messages)})
-            if wall() - since > seconds:
+            if _clocks.wall() - since > seconds:
                 return None
         self.settle()
-        cpu, elapsed = time.process_time() - began, wall() - since
+        cpu, elapsed = _clocks.cpu() - began, _clocks.wall() - since
         return {
             "cpu": cpu / turns * 1e6,
             "wall": elapsed / turns * 1e6,

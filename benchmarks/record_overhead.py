@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _clocks import EXCLUDE
 from _common import BIN, PYTHON, circumstances, environment, publish, table
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Contender:
         command = [*launcher, str(PYTHON), str(CHILD), name, str(folder)]
         variables = {
             **os.environ,
+            **EXCLUDE,
             "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
             "OTEL_AGENT_REPLAY_HOME": str(folder),
             "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai",

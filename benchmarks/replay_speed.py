@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from _clocks import EXCLUDE
 from _common import BIN, PYTHON, circumstances, environment, publish, table
 
 AGENT = Path(__file__).parent / "_agent.py"
@@ -37,7 +38,12 @@ class Bench:
         self.runs: dict[int, str] = {}
 
     def environment(self, name: str, calls: int) -> dict[str, str]:
-        variables = {**os.environ, "OTEL_AGENT_REPLAY_HOME": str(self.folder / "home"), "TIMES": str(self.times)}
+        variables = {
+            **os.environ,
+            **EXCLUDE,
+            "OTEL_AGENT_REPLAY_HOME": str(self.folder / "home"),
+            "TIMES": str(self.times),
+        }
         variables["OTEL_AGENT_REPLAY_FILES_EXCLUDE"] = str(self.times)  # a replay is to write it too
         variables["OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"] = "openai"
         if name == VCR:

@@ -99,7 +99,8 @@ def test_an_interrupt_exits_with_130_and_no_traceback(home):
 
 
 COMMAND_WITH_SIGN = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 from otel_agent_replay.boundary import real
 wait = real.sleep
 def sleep(seconds):

@@ -119,7 +119,8 @@ def test_a_program_that_begins_runs_is_looked_at_as_a_whole(doctor, tmp_path: Pa
         "print('start', t(0))\nwith oar.run('job'):\n    print('in', t(1))\n"
         "    with oar.run('inner'):\n        print('inner', t(3))\nprint('end', t(2))\n"
     )
-    assert doctor("--times", "1", "--", "python", "runs.py")["findings"] == []
+    told = doctor("--times", "1", "--", "python", "runs.py")
+    assert {each["kind"] for each in told["findings"]} <= {"order"}, "runs that share a process are not held back"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("openai") is None, reason="openai is not installed")
