@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import callers, guard
-from otel_agent_replay.instrument import _filesystem, _patch, concurrency, instrumentors
+from otel_agent_replay.instrument import _commands, _filesystem, _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
     changes,
@@ -60,6 +60,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
         named: environment variables that are recorded by value.
     """
     environment.watch(named)
+    _commands.mask(environment.CREDENTIAL)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
         for own in OWN:

@@ -7,6 +7,7 @@ everything else that the program does.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from otel_agent_replay.instrument import _asking, _filesystem
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Awaitable, Callable, Mapping
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -28,6 +30,23 @@ PYTHON: Final = "<python>"
 """Stands for the interpreter that runs the program, which is elsewhere on another machine."""
 
 _STREAMS: Final = {subprocess.PIPE: "pipe", subprocess.STDOUT: "stdout", subprocess.DEVNULL: "null"}
+
+
+CREDENTIAL: Final = "<credential>"
+"""Stands for the value of a command's variable whose name is that of a credential."""
+
+
+_masked: list[re.Pattern[str]] = []
+
+
+def mask(names: re.Pattern[str]) -> None:
+    """Let nothing be recorded of a command's variable whose name is like these but that it is there."""
+    _masked[:] = [names]
+
+
+def listed(args: Any) -> Any:
+    """A command, as `subprocess.Popen` takes it, that can be looked at more than once."""
+    return args if isinstance(args, str | bytes | os.PathLike | list | tuple) else list(args)
 
 
 def describe(lane: Lane, args: Any, options: Mapping[str, Any]) -> dict[str, object]:
@@ -71,15 +90,27 @@ def _word(word: Any) -> str:
 
 
 def _given(session: Session, env: Mapping[Any, Any]) -> dict[str, str]:
-    """The variables of a command that are not the program's own, by name; credentials are masked as everywhere."""
+    """The variables of a command that are not the program's own, by name; of credentials nothing but the name.
+
+    In a replay the program's own are those that the recording told it, and those that are here.
+    """
+    places = _filesystem.of(session).places
     given = {}
     for key, value in env.items():
         name, held = os.fsdecode(key), os.fsdecode(value)
-        own = os.environ.get(name)
-        # A credential that this machine lacks stands in the program's environment as it was told of it.
-        if (session.environment(name, own) if session.replaying else own) != held:
-            given[name] = held
+        if held not in _own(session, name):
+            given[name] = CREDENTIAL if any(names.search(name) for names in _masked) else places.portable(held)
     return dict(sorted(given.items()))
+
+
+def _own(session: Any, name: str) -> tuple[str | None, ...]:
+    """What the program itself may have in a variable."""
+    here = os.environ.get(name)
+    if not session.replaying:
+        return (here,)
+    told = session.variable(name)
+    # A credential that this machine lacks stands in the program's environment as it was told of it.
+    return (here, session.environment(name, here), None if told is None else json.loads(told))
 
 
 @dataclass(slots=True)

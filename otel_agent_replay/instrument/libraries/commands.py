@@ -71,6 +71,13 @@ def _asker(depth: int = 3) -> Lane | None:
     return found[0]
 
 
+def _listed(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `subprocess.Popen`, with the command as a list where it is an iterator."""
+    if args:
+        return (_commands.listed(args[0]), *args[1:]), options
+    return args, {**options, "args": _commands.listed(options["args"])}
+
+
 def _told(lane: Lane, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, object]:
     bound = _popen_signature.bind_partial(None, *args, **options).arguments
     return _commands.describe(lane, bound.pop("args"), bound)
@@ -92,13 +99,15 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
         lane = _asker() if popenargs or "args" in kwargs else None
         if lane is None or (input is not None and kwargs.get("stdin") is not None):
             return original(*popenargs, **given, check=check)
+        command = popenargs[0] if popenargs else kwargs["args"]
+        popenargs, kwargs = _listed(popenargs, kwargs)
         told = _told(lane, popenargs, kwargs)
         if capture_output:
             told["stdout"] = told["stderr"] = "pipe"
         if input is not None:
             told["input"] = input
+        given = {**given, **kwargs}
         ended = _whole(lane, told, lambda: original(*popenargs, **given))
-        command = popenargs[0] if popenargs else kwargs["args"]
         if "timeout" in ended:
             raise subprocess.TimeoutExpired(command, timeout or 0.0, ended.get("stdout"), ended.get("stderr"))
         done = subprocess.CompletedProcess(command, ended["returncode"], ended.get("stdout"), ended.get("stderr"))
@@ -115,10 +124,12 @@ def _call(original: Callable[..., int]) -> Callable[..., int]:
         lane = _asker() if popenargs or "args" in kwargs else None
         if lane is None:
             return original(*popenargs, timeout=timeout, **kwargs)
+        command = popenargs[0] if popenargs else kwargs["args"]
+        popenargs, kwargs = _listed(popenargs, kwargs)
         told = _told(lane, popenargs, kwargs)
         ended = _whole(lane, told, lambda: original(*popenargs, timeout=timeout, **kwargs))
         if "timeout" in ended:
-            raise subprocess.TimeoutExpired(popenargs[0] if popenargs else kwargs["args"], timeout or 0.0)
+            raise subprocess.TimeoutExpired(command, timeout or 0.0)
         status: int = ended["returncode"]
         return status
 
@@ -163,6 +174,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         if lane is None:
             original(self, args, *rest, **named)
             return
+        command, args = args, _commands.listed(args)
         told = _told(lane, (args, *rest), named)
         key = _commands.key_of(told)
         child = Child(lane, key, lane.session.replaying)
@@ -177,6 +189,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         options = _popen_signature.bind_partial(self, args, *rest, **named).arguments
         if child.replaying:
             _stand_in(self, options, started["pid"])
+        self.args = command
         _connect(self, child, options)
 
     return __init__
@@ -184,7 +197,7 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 def _stand_in(self: Any, options: Mapping[str, Any], pid: int) -> None:
     """What `Popen.__init__` sets, for a process that is not there."""
-    self.args, self.pid, self.returncode = options["args"], pid, None
+    self.pid, self.returncode = pid, None
     self.encoding, self.errors = options.get("encoding"), options.get("errors")
     self.pipesize, self.process_group = options.get("pipesize", -1), options.get("process_group", -1)
     self.text_mode = self.encoding or self.errors or options.get("text") or options.get("universal_newlines") or None
