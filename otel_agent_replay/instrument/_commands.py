@@ -1,9 +1,4 @@
-"""What a command is asked with, and the steps that a program takes with one that runs.
-
-A command that is run to its end in one call is one crossing. One that the program speaks with is a crossing for its
-start and one for each step: a read that came back, something written, a wait that ended. So each has its place among
-everything else that the program does.
-"""
+"""What a command is asked with."""
 
 from __future__ import annotations
 
@@ -11,17 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _asking, _filesystem
-from otel_agent_replay.recording.values import Kind
+from otel_agent_replay.instrument import _filesystem
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.session import Session
@@ -111,39 +103,3 @@ def _own(session: Any, name: str) -> tuple[str | None, ...]:
     told = session.variable(name)
     # A credential that this machine lacks stands in the program's environment as it was told of it.
     return (here, session.environment(name, here), None if told is None else json.loads(told))
-
-
-@dataclass(slots=True)
-class Child:
-    """A command that the program has started and speaks with."""
-
-    lane: Lane
-    """The lane that started it, which speaks for code that belongs to none."""
-    key: str
-    replaying: bool
-    returncode: int | None = None
-    quiet: bool = False
-    """Whatever still happens to its pipes is no step."""
-
-    def step(self, name: str, told: object, perform: Callable[[], object]) -> Any:
-        """One step; `perform` takes it while recording. Gives its outcome."""
-        lane = self._speaker()
-        if lane is None:
-            return perform()
-        return _asking.cross(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
-
-    async def step_async(self, name: str, told: object, perform: Callable[[], Awaitable[object]]) -> Any:
-        """The same for a coroutine."""
-        lane = self._speaker()
-        if lane is None:
-            return await perform()
-        return await _asking.cross_async(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
-
-    def _speaker(self) -> Lane | None:
-        """The lane that takes a step; None for what the standard library does within one."""
-        if self.quiet:
-            return None
-        lane = _asking.lane_of(_asking.COMMANDS)
-        if lane is not None and lane.session is self.lane.session:
-            return lane
-        return self.lane if self.replaying else None
