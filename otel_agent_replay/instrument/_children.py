@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import BASE, caller, kind_of
 from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _asking, _outputs
+from otel_agent_replay.instrument import _asking, _filesystem, _outputs
 from otel_agent_replay.recording.values import Kind, Outcome, Returned
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Child:
         lane = self._speaker()
         if lane is None:
             return perform()
+        if not self.replaying:
+            _filesystem.command_starts(lane.session)  # it runs, and may do what it is told now
         return _asking.cross(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told, otherwise=otherwise), perform)
 
     async def step_async(
@@ -75,6 +77,8 @@ class Child:
         lane = self._speaker()
         if lane is None:
             return await perform()
+        if not self.replaying:
+            _filesystem.command_starts(lane.session)
         call = Call(Kind.PROCESS, f"{self.key}.{name}", told, otherwise=otherwise)
         return await _asking.cross_async(lane, call, perform)
 
@@ -181,10 +185,16 @@ def settled(told: Mapping[str, Any]) -> Any:
     raise ProcessLookupError(*told["e"]) if told.get("gone") else OSError(*told["e"])
 
 
+def pid_of(child: Child) -> int:
+    """The id of a command, as the program was given it; 0 where nobody knows it any more."""
+    ids = _ids.get(child.lane.session)
+    return 0 if ids is None else next((pid for pid, known in ids.pids.items() if known is child), 0)
+
+
 def _presumed(child: Child, name: str) -> dict[str, Any]:
     """What a replay answers where the recording has nothing."""
     if name in ("getpgid", "getsid"):
-        return {"v": next((pid for pid, known in _ids[child.lane.session].pids.items() if known is child), 0)}
+        return {"v": pid_of(child)}
     if name.startswith("wait"):
         return {"e": [errno.ECHILD, os.strerror(errno.ECHILD)]}
     return {"v": None} if child.returncode is None else {"e": [errno.ESRCH, os.strerror(errno.ESRCH)]}
