@@ -169,7 +169,7 @@ for env in (
 
 
 def test_the_variables_of_a_command_may_be_others_where_it_is_replayed(bench) -> None:
-    bench.environment = {"REGION": "eu", "MY_API_KEY": "sk-333333333", "OTEL_AGENT_REPLAY_MASK_DEFAULTS": "false"}
+    bench.environment = {"REGION": "eu", "MY_API_KEY": "sk-333333333", "OTEL_AGENT_REPLAY_MASK_DEFAULTS": "off"}
     out = bench.record(VARIABLES)
     kept = b"".join(path.read_bytes() for path in (bench.folder / "home" / "spool").iterdir())
     assert b"MODE" in kept and b"333333333" not in kept

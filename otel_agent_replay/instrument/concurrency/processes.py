@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.process as mpp
 import os
 import threading
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary import lanes, real
@@ -35,7 +36,7 @@ _starting: list[tuple[int, Any, Lane]] = []
 """Who starts a child just now: its process id, the process object, its lane. A forked child finds it here."""
 
 _own: list[Lane] = []
-"""The lane of this process, where it is a forked child of multiprocessing."""
+"""The lane of this process, where it is a forked child."""
 
 
 def install(patches: Patches) -> None:
@@ -43,6 +44,9 @@ def install(patches: Patches) -> None:
     patches.put(mpp.BaseProcess, "start", _start)
     patches.put(mpp.BaseProcess, "_bootstrap", _bootstrap)
     patches.put(cfp.ProcessPoolExecutor, "submit", _submit)
+    for name in ("send", "send_bytes"):
+        patches.put(Connection, name, _told)
+    patches.put(os, "_exit", _exit)
     for name in ("fork", "forkpty"):
         if hasattr(os, name):
             patches.put(os, name, _fork)
@@ -94,6 +98,7 @@ def _fork(original: Callable[..., Any]) -> Callable[..., Any]:
             LANE.reset(token)
         if (made[0] if isinstance(made, tuple) else made) == 0:
             LANE.set(own)
+            _own[:] = [own]
             if lanes.process_root is not None:
                 lanes.set_process_root(own)
         return made
@@ -110,6 +115,32 @@ def _bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return _bootstrap
+
+
+def _told(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A child that tells others something may be ended as soon as they know it."""
+
+    def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _write()
+        return original(self, *args, **kwargs)
+
+    return send
+
+
+def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _exit(status: int) -> None:
+        _write()
+        original(status)
+
+    return _exit
+
+
+def _write() -> None:
+    """What a forked child has read is written: nobody does that when it ends."""
+    if _own:
+        flush = getattr(_own[0].session, "flush", None)
+        if flush is not None:
+            flush()
 
 
 def _submit(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +197,8 @@ def _arrived(run: str, places: list[tuple[str, str, int]], function: Any) -> Any
 def _run_of(lane: Lane) -> str:
     session: Any = lane.session
     recorded = getattr(session, "recording", session)
-    return str(recorded.run.run_id)
+    run = getattr(recorded, "run", None)
+    return "" if run is None else str(run.run_id)
 
 
 def _method(context: Any) -> str:

@@ -288,8 +288,10 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 def _poll(original: Callable[..., Any]) -> Callable[..., Any]:
     def poll(self: Any) -> Any:
         child = _of.get(self)
-        if child is None or self.returncode is not None:
+        if child is None:
             return original(self)
+        if self.returncode is not None:
+            return self.returncode
         found = asking(COMMANDS, _THROUGH)
         if found is None:
             return None if child.replaying else original(self)
