@@ -15,7 +15,6 @@ import json
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import BASE, caller, kind_of
@@ -62,8 +61,7 @@ class Child:
         lane = self._speaker()
         if lane is None:
             return perform()
-        if not self.replaying:
-            _filesystem.command_starts(lane.session)  # it runs, and may do what it is told now
+        self._told(name, lane)
         return _asking.cross(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told, otherwise=otherwise), perform)
 
     async def step_async(
@@ -77,8 +75,7 @@ class Child:
         lane = self._speaker()
         if lane is None:
             return await perform()
-        if not self.replaying:
-            _filesystem.command_starts(lane.session)
+        self._told(name, lane)
         call = Call(Kind.PROCESS, f"{self.key}.{name}", told, otherwise=otherwise)
         return await _asking.cross_async(lane, call, perform)
 
@@ -91,6 +88,11 @@ class Child:
         if self.replaying:
             _outputs.put(outputs, written)
         _outputs.close(outputs)
+
+    def _told(self, name: str, lane: Lane) -> None:
+        """While recording: one that is told something may write files, as one that starts."""
+        if name == "stdin" and not self.replaying:
+            _filesystem.command_starts(lane.session)
 
     def _speaker(self) -> Lane | None:
         """The lane that takes a step; None for what the standard library does within one."""
@@ -114,14 +116,22 @@ class _Ids:
     pids: dict[int, Child] = field(default_factory=dict)
     groups: dict[int, Child] = field(default_factory=dict)
     """By what it was told of the group and session of one."""
+    fds: dict[int, Child] = field(default_factory=dict)
+    """By descriptors of processes that it has opened."""
 
 
-_ids: WeakKeyDictionary[Session, _Ids] = WeakKeyDictionary()
+_IDS: Final = "ids_of_commands"
+"""The attribute of a session that holds them, so that they go with it."""
+
+
+def ids_of(session: Session) -> _Ids | None:
+    """What the program of this run may call its commands by."""
+    return vars(session).get(_IDS)
 
 
 def started(child: Child, pid: int) -> None:
     """The program has been given the id of a command."""
-    ids = _ids.setdefault(child.lane.session, _Ids())
+    ids: _Ids = vars(child.lane.session).setdefault(_IDS, _Ids())
     ids.pids[pid] = child
     if not child.replaying and len(ids.pids) > _MOST:
         del ids.pids[next(iter(ids.pids))]
@@ -129,17 +139,15 @@ def started(child: Child, pid: int) -> None:
 
 def has_any() -> bool:
     """Whether the running code belongs to a run that has started a command."""
-    lane = lanes.current() if _ids else None
-    return lane is not None and lane.session in _ids
+    lane = lanes.current()
+    return lane is not None and ids_of(lane.session) is not None
 
 
 def of(pid: object, *, group: bool = False) -> Child | None:
     """The command of the running code's run that has this id, or whose group has it."""
-    lane = lanes.current() if _ids else None
-    if lane is None or type(pid) is not int or pid <= 0:
-        return None
-    ids = _ids.get(lane.session)
-    if ids is None:
+    lane = lanes.current()
+    ids = None if lane is None else ids_of(lane.session)
+    if ids is None or type(pid) is not int:
         return None
     return ids.pids.get(pid) or (ids.groups.get(pid) if group else None)
 
@@ -166,7 +174,9 @@ def do(child: Child, name: str, act: Callable[[], Any], depth: int = 2) -> Any:
 
     value = settled(json.loads(lane.session.read(lane, f"process:{name}:{child.key}", frame, look)))
     if name in ("getpgid", "getsid"):
-        _ids[child.lane.session].groups[value] = child
+        ids = ids_of(child.lane.session)
+        assert ids is not None  # it is where the child was found
+        ids.groups[value] = child
     return value
 
 
@@ -187,7 +197,7 @@ def settled(told: Mapping[str, Any]) -> Any:
 
 def pid_of(child: Child) -> int:
     """The id of a command, as the program was given it; 0 where nobody knows it any more."""
-    ids = _ids.get(child.lane.session)
+    ids = ids_of(child.lane.session)
     return 0 if ids is None else next((pid for pid, known in ids.pids.items() if known is child), 0)
 
 

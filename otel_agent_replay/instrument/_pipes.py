@@ -9,7 +9,7 @@ import io
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakValueDictionary
+from weakref import ref
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PIPES: Final = (("stdin", "wb"), ("stdout", "rb"), ("stderr", "rb"))
 
-KNOWN: WeakValueDictionary[int, Pipe] = WeakValueDictionary()
+KNOWN: dict[int, ref[Pipe]] = {}
 """Ends that are open, by their descriptors."""
 
 
@@ -33,7 +33,8 @@ class Pipe(io.FileIO):
         """The other end, where it is to stay open."""
         looks = os.fstat(number)
         self.looks = (looks.st_dev, looks.st_ino)
-        KNOWN[number] = self
+        self._number = number
+        KNOWN[number] = ref(self)
 
     def readinto(self, buffer: Any) -> Any:
         view = memoryview(buffer).cast("B")
@@ -59,6 +60,9 @@ class Pipe(io.FileIO):
         return self.child.step(self.what, held, lambda: super(Pipe, self).write(held))
 
     def close(self) -> None:
+        known = KNOWN.get(self._number)
+        if known is not None and known() in (self, None):
+            del KNOWN[self._number]
         beyond, self.beyond = self.beyond, -1
         if beyond >= 0:
             os.close(beyond)
@@ -67,7 +71,8 @@ class Pipe(io.FileIO):
 
 def of(number: object) -> Pipe | None:
     """The end of a pipe to a command that has this descriptor."""
-    pipe = KNOWN.get(number) if KNOWN and type(number) is int else None
+    known = KNOWN.get(number) if type(number) is int else None
+    pipe = None if known is None else known()
     if pipe is None or pipe.closed:
         return None
     try:

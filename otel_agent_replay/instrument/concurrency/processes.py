@@ -97,8 +97,7 @@ def _fork(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             LANE.reset(token)
         if (made[0] if isinstance(made, tuple) else made) == 0:
-            LANE.set(own)
-            _own[:] = [own]
+            _begin(own)
             if lanes.process_root is not None:
                 lanes.set_process_root(own)
         return made
@@ -110,11 +109,19 @@ def _bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
     def _bootstrap(self: Any, *args: Any, **kwargs: Any) -> Any:
         for parent, process, lane in _starting:
             if process is self and real.getpid() != parent:
-                LANE.set(lane)
-                _own[:] = [lane]
+                _begin(lane)
         return original(self, *args, **kwargs)
 
     return _bootstrap
+
+
+def _begin(lane: Lane) -> None:
+    """This is a forked child, and this its lane."""
+    LANE.set(lane)
+    _own[:] = [lane]
+    begin_again = getattr(lane.session, "begin_again", None)
+    if begin_again is not None:
+        begin_again()
 
 
 def _told(original: Callable[..., Any]) -> Callable[..., Any]:

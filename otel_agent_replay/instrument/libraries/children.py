@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import wrapt
 
+from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.instrument import _children
 from otel_agent_replay.instrument._ambient import Installation, Patches, unbindable
@@ -114,7 +115,7 @@ def _wait(name: str) -> Callable[..., Any]:
 def _waitid(original: Callable[..., Any]) -> Callable[..., Any]:
     def waitid(_: object, idtype: int, id: int, options: int, /) -> Any:
         of_fd = getattr(os, "P_PIDFD", -1)
-        child = _children.of(id) if idtype == os.P_PID else _fds.get(id) if idtype == of_fd else None
+        child = _children.of(id) if idtype == os.P_PID else _of_fd(id) if idtype == of_fd else None
         if child is not None:
             return _ended(child, "waitid", lambda: original(idtype, id, options), blocks=not options & os.WNOHANG)
         if idtype == os.P_ALL:
@@ -181,8 +182,11 @@ def _whole(name: str, found: Any) -> Any:
 
 # -- descriptors of processes ------------------------------------------------------------------------------
 
-_fds: dict[int, Child] = {}
-"""Descriptors of commands that the program has opened."""
+
+def _of_fd(number: int) -> Child | None:
+    lane = lanes.current()
+    ids = None if lane is None else _children.ids_of(lane.session)
+    return None if ids is None else ids.fds.get(number)
 
 
 def _pidfd_open(original: Callable[..., int]) -> Callable[..., int]:
@@ -197,7 +201,9 @@ def _pidfd_open(original: Callable[..., int]) -> Callable[..., int]:
 
         _children.do(child, "pidfd_open", act)
         number = made[0] if made else _stand_in()
-        _fds[number] = child
+        ids = _children.ids_of(child.lane.session)
+        assert ids is not None  # it is where the child was found
+        ids.fds[number] = child
         return number
 
     return pidfd_open
@@ -212,8 +218,8 @@ def _stand_in() -> int:
 
 def _pidfd_send_signal(original: Callable[..., None]) -> Callable[..., None]:
     def pidfd_send_signal(_: object, pidfd: int, *rest: Any) -> None:
-        child = _fds.get(pidfd)
-        if child is None or _children.of(_children.pid_of(child)) is not child:
+        child = _of_fd(pidfd)
+        if child is None:
             original(pidfd, *rest)
             return
         _children.do(child, "pidfd_send_signal", lambda: original(pidfd, *rest))
