@@ -243,6 +243,14 @@ def _patch_psutil(module: Any) -> None:
         original(self, pid)
 
     module.Process.__init__ = __init__
+    below = getattr(module.Process, "children", None)
+    if below is not None:
+
+        def children(self: Any, recursive: bool = False) -> Any:  # noqa: FBT001, FBT002 (as the original has it)
+            child = _children.of(self.pid)
+            return [] if child is not None and child.replaying else below(self, recursive)
+
+        module.Process.children = children
 
 
 def _note(lane: Lane) -> None:
