@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from otel_agent_replay.instrument import _filesystem
+from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
     import re
@@ -60,7 +62,7 @@ def describe(lane: Lane, args: Any, options: Mapping[str, Any]) -> dict[str, obj
     if options.get("cwd") is not None:
         told["cwd"] = places.name(places.absolute(os.fsdecode(options["cwd"])))
     if options.get("env") is not None:
-        told["env"] = _given(lane.session, options["env"])
+        told["env"] = _given(lane.session, told["args"], options["env"])
     for name in ("stdin", "stdout", "stderr"):
         if options.get(name) is not None:
             told[name] = _STREAMS.get(options[name], "file") if isinstance(options[name], int) else "file"
@@ -81,18 +83,35 @@ def _word(word: Any) -> str:
     return PYTHON if text == sys.executable and text else text
 
 
-def _given(session: Session, env: Mapping[Any, Any]) -> dict[str, str]:
+def _given(session: Session, args: object, env: Mapping[Any, Any]) -> dict[str, str]:
     """The variables of a command that are not the program's own, by name; of credentials nothing but the name.
 
-    In a replay the program's own are those that the recording told it, and those that are here.
+    In a replay the program's own are those that the recording told it, and those that are here, but for what was not
+    its own when this command was recorded.
     """
     places = _filesystem.of(session).places
+    recorded = _recorded(session) if session.replaying else frozenset()
     given = {}
     for key, value in env.items():
         name, held = os.fsdecode(key), os.fsdecode(value)
-        if held not in _own(session, name):
-            given[name] = CREDENTIAL if any(names.search(name) for names in _masked) else places.portable(held)
+        shown = CREDENTIAL if any(names.search(name) for names in _masked) else places.portable(held)
+        if held not in _own(session, name) or (shown != CREDENTIAL and (str(args), name, shown) in recorded):
+            given[name] = shown
     return dict(sorted(given.items()))
+
+
+_variables: WeakKeyDictionary[Session, frozenset[tuple[str, str, str]]] = WeakKeyDictionary()
+
+
+def _recorded(session: Any) -> frozenset[tuple[str, str, str]]:
+    """What recorded commands were given beside the program's own variables: words, name and value."""
+    known = _variables.get(session)
+    if known is None:
+        inputs = [record.input for record in session.recording.crossings if record.kind == Kind.PROCESS]
+        told: list[Any] = [one for one in inputs if isinstance(one, dict) and isinstance(one.get("env"), dict)]
+        known = frozenset((str(one.get("args")), *pair) for one in told for pair in one["env"].items())
+        _variables[session] = known
+    return known
 
 
 def _own(session: Any, name: str) -> tuple[str | None, ...]:

@@ -173,7 +173,7 @@ def test_the_variables_of_a_command_may_be_others_where_it_is_replayed(bench) ->
     out = bench.record(VARIABLES)
     kept = b"".join(path.read_bytes() for path in (bench.folder / "home" / "spool").iterdir())
     assert b"MODE" in kept and b"333333333" not in kept
-    for environment in ({}, {"MY_API_KEY": "sk-here", "GITHUB_TOKEN": "tok-here"}):
+    for environment in ({}, {"MY_API_KEY": "sk-here", "GITHUB_TOKEN": "tok-here", "MODE": "x"}):
         bench.environment = {"REGION": "us", **environment}
         replayed = bench.replay()
         assert (replayed.code, replayed.out) == (0, out), replayed.err
