@@ -6,13 +6,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import callers, guard
-from otel_agent_replay.instrument import _filesystem, _patch, concurrency, instrumentors
+from otel_agent_replay.instrument import _commands, _filesystem, _patch, concurrency, instrumentors
 from otel_agent_replay.instrument.libraries import (
     asgi,
     changes,
+    children,
     clock,
     commands,
     commands_async,
+    descriptors,
     environment,
     files,
     listings,
@@ -42,6 +44,8 @@ OWN = (
     sockets,
     commands,
     commands_async,
+    children,
+    descriptors,
     files,
     listings,
     changes,
@@ -60,6 +64,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
         named: environment variables that are recorded by value.
     """
     environment.watch(named)
+    _commands.mask(environment.CREDENTIAL)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
         for own in OWN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from functools import partial
@@ -16,6 +17,7 @@ from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
 from otel_agent_replay.errors import UsageError
+from otel_agent_replay.recording.tally import WORKER
 from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, RunRecord
 from otel_agent_replay.replay.record import RecordSession
 
@@ -66,7 +68,7 @@ class ProcessRecorder:
                 parent_span_id=0,
                 name=settings.name or _program_name(),
                 started_ns=real.time_ns(),
-                entry={"kind": "process", "argv": list(sys.orig_argv)},
+                entry={"kind": WORKER if helper_of(sys.orig_argv) else "process", "argv": list(sys.orig_argv)},
                 world={**world.describe_world(settings, os.environ), **_captured(settings)},
             ),
             strict=settings.order != "observed",
@@ -165,7 +167,9 @@ class Recorded:
 
 
 def start(settings: Settings) -> None:
-    """Record this process from now on."""
+    """Record this process from now on, unless it only serves multiprocessing."""
+    if helper_of(sys.orig_argv) == "resource_tracker":
+        return
     recorder = ProcessRecorder(settings)
     patches.choose(recorder.session.run.world)
     patches.install(recorder.session.note, named=settings.environment)
@@ -200,6 +204,13 @@ def _captured(settings: Settings) -> dict[str, Json]:
         "limit": settings.file_limit,
     }
     return {"captured": list(settings.capture), "files": files}
+
+
+def helper_of(argv: list[str]) -> str:
+    """The module of multiprocessing that this command line runs, as it starts its own; empty for a program's."""
+    code = argv[argv.index("-c") + 1 :][:1] if "-c" in argv else []
+    found = re.match(r"from multiprocessing\.(\w+) import ", code[0]) if code else None
+    return found[1] if found else ""
 
 
 def _program_name() -> str:

@@ -1,25 +1,21 @@
-"""What a command is asked with, and the steps that a program takes with one that runs.
-
-A command that is run to its end in one call is one crossing. One that the program speaks with is a crossing for its
-start and one for each step: a read that came back, something written, a wait that ended. So each has its place among
-everything else that the program does.
-"""
+"""What a command is asked with."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
-from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _asking, _filesystem
+from otel_agent_replay.instrument import _filesystem
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    import re
+    from collections.abc import Mapping
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.session import Session
@@ -28,6 +24,23 @@ PYTHON: Final = "<python>"
 """Stands for the interpreter that runs the program, which is elsewhere on another machine."""
 
 _STREAMS: Final = {subprocess.PIPE: "pipe", subprocess.STDOUT: "stdout", subprocess.DEVNULL: "null"}
+
+
+CREDENTIAL: Final = "<credential>"
+"""Stands for the value of a command's variable whose name is that of a credential."""
+
+
+_masked: list[re.Pattern[str]] = []
+
+
+def mask(names: re.Pattern[str]) -> None:
+    """Let nothing be recorded of a command's variable whose name is like these but that it is there."""
+    _masked[:] = [names]
+
+
+def listed(args: Any) -> Any:
+    """A command, as `subprocess.Popen` takes it, that can be looked at more than once."""
+    return args if isinstance(args, str | bytes | os.PathLike | list | tuple) else list(args)
 
 
 def describe(lane: Lane, args: Any, options: Mapping[str, Any]) -> dict[str, object]:
@@ -49,7 +62,7 @@ def describe(lane: Lane, args: Any, options: Mapping[str, Any]) -> dict[str, obj
     if options.get("cwd") is not None:
         told["cwd"] = places.name(places.absolute(os.fsdecode(options["cwd"])))
     if options.get("env") is not None:
-        told["env"] = _given(lane.session, options["env"])
+        told["env"] = _given(lane.session, told["args"], options["env"])
     for name in ("stdin", "stdout", "stderr"):
         if options.get(name) is not None:
             told[name] = _STREAMS.get(options[name], "file") if isinstance(options[name], int) else "file"
@@ -70,49 +83,42 @@ def _word(word: Any) -> str:
     return PYTHON if text == sys.executable and text else text
 
 
-def _given(session: Session, env: Mapping[Any, Any]) -> dict[str, str]:
-    """The variables of a command that are not the program's own, by name; credentials are masked as everywhere."""
+def _given(session: Session, args: object, env: Mapping[Any, Any]) -> dict[str, str]:
+    """The variables of a command that are not the program's own, by name; of credentials nothing but the name.
+
+    In a replay the program's own are those that the recording told it, and those that are here, but for what was not
+    its own when this command was recorded.
+    """
+    places = _filesystem.of(session).places
+    recorded = _recorded(session) if session.replaying else frozenset()
     given = {}
     for key, value in env.items():
         name, held = os.fsdecode(key), os.fsdecode(value)
-        own = os.environ.get(name)
-        # A credential that this machine lacks stands in the program's environment as it was told of it.
-        if (session.environment(name, own) if session.replaying else own) != held:
-            given[name] = held
+        shown = CREDENTIAL if any(names.search(name) for names in _masked) else places.portable(held)
+        if held not in _own(session, name) or (shown != CREDENTIAL and (str(args), name, shown) in recorded):
+            given[name] = shown
     return dict(sorted(given.items()))
 
 
-@dataclass(slots=True)
-class Child:
-    """A command that the program has started and speaks with."""
+_variables: WeakKeyDictionary[Session, frozenset[tuple[str, str, str]]] = WeakKeyDictionary()
 
-    lane: Lane
-    """The lane that started it, which speaks for code that belongs to none."""
-    key: str
-    replaying: bool
-    returncode: int | None = None
-    quiet: bool = False
-    """Whatever still happens to its pipes is no step."""
 
-    def step(self, name: str, told: object, perform: Callable[[], object]) -> Any:
-        """One step; `perform` takes it while recording. Gives its outcome."""
-        lane = self._speaker()
-        if lane is None:
-            return perform()
-        return _asking.cross(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
+def _recorded(session: Any) -> frozenset[tuple[str, str, str]]:
+    """What recorded commands were given beside the program's own variables: words, name and value."""
+    known = _variables.get(session)
+    if known is None:
+        inputs = [record.input for record in session.recording.crossings if record.kind == Kind.PROCESS]
+        told: list[Any] = [one for one in inputs if isinstance(one, dict) and isinstance(one.get("env"), dict)]
+        known = frozenset((str(one.get("args")), *pair) for one in told for pair in one["env"].items())
+        _variables[session] = known
+    return known
 
-    async def step_async(self, name: str, told: object, perform: Callable[[], Awaitable[object]]) -> Any:
-        """The same for a coroutine."""
-        lane = self._speaker()
-        if lane is None:
-            return await perform()
-        return await _asking.cross_async(lane, Call(Kind.PROCESS, f"{self.key}.{name}", told), perform)
 
-    def _speaker(self) -> Lane | None:
-        """The lane that takes a step; None for what the standard library does within one."""
-        if self.quiet:
-            return None
-        lane = _asking.lane_of(_asking.COMMANDS)
-        if lane is not None and lane.session is self.lane.session:
-            return lane
-        return self.lane if self.replaying else None
+def _own(session: Any, name: str) -> tuple[str | None, ...]:
+    """What the program itself may have in a variable."""
+    here = os.environ.get(name)
+    if not session.replaying:
+        return (here,)
+    told = session.variable(name)
+    # A credential that this machine lacks stands in the program's environment as it was told of it.
+    return (here, session.environment(name, here), None if told is None else json.loads(told))

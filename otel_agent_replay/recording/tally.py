@@ -16,6 +16,8 @@ INPUT_TOKENS = "gen_ai.usage.input_tokens"
 """Semantic attribute: tokens of the prompt."""
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 """Semantic attribute: tokens of the answer."""
+WORKER = "worker"
+"""Kind of the entry of a process that multiprocessing has started from nothing to work for another."""
 
 
 @dataclass(slots=True)

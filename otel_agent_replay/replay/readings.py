@@ -163,7 +163,7 @@ class Readings:
     def unread(self, freed: frozenset[str] = frozenset()) -> Iterator[str]:
         """Recorded readings that were not asked for again; not those inside a call, whose code does not run.
 
-        Nor those of a kind in `freed`, which nobody answers.
+        Nor those of child processes, who do not say what they read, and of a kind in `freed`, which nobody answers.
         """
         kinds = {_KIND_OF.get(kind, kind) for kind in freed}
         for lane, site, draws, limit in self._draws:
@@ -176,7 +176,7 @@ class Readings:
             lane, source, site = key
             if source.partition(":")[0] in kinds:
                 continue
-            if left > 0 and "/call:" not in lane:
+            if left > 0 and "/call:" not in lane and "/process:" not in lane:
                 yield f"{lane} {source} at {place_of(site)}" + (
                     f" ({left} of {len(values)})" if len(values) > 1 else ""
                 )

@@ -232,6 +232,15 @@ class RecordSession:
                 reading.values = _plain(reading.values)
         self._sink.packed(readings, events, notes)
 
+    def begin_again(self) -> None:
+        """This is a forked child: nobody holds the lock here, and what waits is its parent's, who writes it."""
+        self._lock = threading.RLock()
+        for remembered in self._places.values():
+            remembered.clear()
+        for reading in self._readings.values():
+            self._counts[reading.lane, reading.source, reading.site] = reading.first + len(reading.values)
+        self._readings, self._events, self._notes, self._waiting, self._places = {}, [], [], 0, {}
+
     def flush(self) -> None:
         """Write what waits, now."""
         self.pack()

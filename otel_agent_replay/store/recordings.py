@@ -11,7 +11,7 @@ from otel_agent_replay.errors import AmbiguousRun, StoreError, UnknownRun, Unrea
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.recording.tally import run_id_of
+from otel_agent_replay.recording.tally import WORKER, run_id_of
 from otel_agent_replay.store import schema, select, shipping
 from otel_agent_replay.store.clickhouse import Engine, embedded_path, is_embedded
 from otel_agent_replay.store.spool import Spool, index
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.store.spool import Index, SpoolFile
 
 LATEST = "latest"
-"""What names the run that began last and is no replay."""
+"""What names the run that began last, is no replay, and no process of multiprocessing."""
 
 SURE = 8
 """Hex digits: a beginning of this length that is unique in the spool is taken to be unique."""
@@ -202,7 +202,10 @@ class Recordings:
                 yield file
 
     def _latest(self) -> str:
-        """The run that began last. A file that was last written before that can hold no later one."""
+        """The run that began last, and is no process that another started to work for it.
+
+        A file that was last written before that can hold no later one.
+        """
         best: tuple[int, str] | None = None
         indexes: list[Index] = []
         for file in self.files():
@@ -210,7 +213,8 @@ class Recordings:
                 break
             indexes.append(found := self.index(file))
             for run_id, counter in found.runs.items():
-                if not counter.tally.origin and (best is None or (counter.tally.started_ns, run_id) > best):
+                is_program = not counter.tally.origin and counter.tally.entry != WORKER
+                if is_program and (best is None or (counter.tally.started_ns, run_id) > best):
                     best = (counter.tally.started_ns, run_id)
         if (best is None or self._shipped()) and self._has_store():
             best = max(filter(None, (best, self._latest_stored(needed=best is None))), default=None)

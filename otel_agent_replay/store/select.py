@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.rope import digest_of
-from otel_agent_replay.recording.tally import RunTally, end_of
+from otel_agent_replay.recording.tally import WORKER, RunTally, end_of
 from otel_agent_replay.store import literals
 from otel_agent_replay.store.rows import content_attribute, frame_of
 
@@ -174,12 +174,15 @@ def matching(engine: Engine, prefix: str) -> list[str]:
 
 
 def latest(engine: Engine) -> tuple[int, str] | None:
-    """When the run that is no replay began that began last, in nanoseconds, and its id; None where there is none."""
+    """When the run began that began last, in nanoseconds, and its id; None where there is none.
+
+    Not a replay, and not a process that another started to work for it.
+    """
     sql = (
-        "SELECT toUnixTimestamp64Nano(started), run_id FROM runs WHERE origin = '' "
+        "SELECT toUnixTimestamp64Nano(started), run_id FROM runs WHERE origin = '' AND entry != {worker:String} "
         "ORDER BY started DESC, run_id DESC LIMIT 1"
     )
-    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql)), None)
+    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql, {"worker": WORKER})), None)
 
 
 def count(engine: Engine, *, replays: bool = False) -> int:

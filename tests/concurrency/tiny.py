@@ -13,7 +13,7 @@ from otel_agent_replay.boundary.order import FREE, NEVER, Gate, ReplayGate, slee
 from otel_agent_replay.boundary.session import Call, cross, run, run_async, settle, was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
-from otel_agent_replay.recording.values import Kind, Returned
+from otel_agent_replay.recording.values import Kind, Note, Returned
 
 CHANCE = random.SystemRandom()
 """Never the same twice, recorded or replayed."""
@@ -41,6 +41,9 @@ class Recorder:
 
     def open(self, lane: Lane, call: Call) -> Recorded:
         return Recorded(self, lane, call)
+
+    def note(self, note: Note) -> None:
+        self.notes.append(note.what)
 
     def tape(self) -> dict[str, Any]:
         return {"crossings": self.crossings, "events": self.events, "readings": self.readings}

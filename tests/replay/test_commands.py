@@ -45,6 +45,8 @@ try:
     subprocess.run(["sh", "-c", "echo $$ >&2; exit 1"], check=True, capture_output=True)
 except subprocess.CalledProcessError as error:
     print(error, error.stderr)
+print(subprocess.check_output(filter(None, ["echo", "", "of", "an", "iterator"])))
+print(subprocess.call(args=(word for word in ["sh", "-c", "exit 6"])), subprocess.Popen(iter(["true"])).wait())
 print(os.system("exit 3"), os.popen("echo $$").read(), os.popen("exit 2").close())
 """,
     "speak": """
@@ -151,3 +153,29 @@ def test_a_command_is_not_run_in_a_replay(bench, name: str) -> None:
     assert (replayed.code, replayed.out) == (0, out), replayed.err
     assert "started 0" in replayed.err
     assert not replayed.report["new_readings"] and not replayed.report["unread"]
+
+
+VARIABLES = """
+import os, subprocess
+key = os.environ["MY_API_KEY"]
+print(os.environ["REGION"])
+for env in (
+    {"PATH": os.environ["PATH"], "REGION": os.environ["REGION"], "MY_API_KEY": key},
+    {**os.environ, "GITHUB_TOKEN": "tok-" + "3" * 9, "MODE": "x"},
+    {"MY_API_KEY": "other-" + "3" * 9, "HERE": os.getcwd()},
+):
+    print(subprocess.run(["/bin/sh", "-c", "echo $REGION$MODE"], env=env, capture_output=True, text=True).stdout)
+"""
+
+
+def test_the_variables_of_a_command_may_be_others_where_it_is_replayed(bench) -> None:
+    bench.environment = {"REGION": "eu", "MY_API_KEY": "sk-333333333", "OTEL_AGENT_REPLAY_MASK_DEFAULTS": "off"}
+    out = bench.record(VARIABLES)
+    kept = b"".join(path.read_bytes() for path in (bench.folder / "home" / "spool").iterdir())
+    assert b"MODE" in kept and b"333333333" not in kept
+    for environment in ({}, {"MY_API_KEY": "sk-here", "GITHUB_TOKEN": "tok-here", "MODE": "x"}):
+        bench.environment = {"REGION": "us", **environment}
+        replayed = bench.replay()
+        assert (replayed.code, replayed.out) == (0, out), replayed.err
+    bench.environment = {"REGION": "us"}
+    assert bench.replay_changed(VARIABLES.replace('"MODE": "x"', '"MODE": "y"')).divergences == [("diverged", "main")]

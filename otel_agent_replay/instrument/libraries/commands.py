@@ -7,7 +7,6 @@ one for each step that the program takes with it; its pipes are files whose read
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import locale
 import os
@@ -18,10 +17,10 @@ from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary.lanes import LANE, OUTSIDE
 from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _commands, _filesystem
+from otel_agent_replay.instrument import _children, _commands, _filesystem, _outputs, _pipes
 from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
 from otel_agent_replay.instrument._asking import COMMANDS, asking, cross
-from otel_agent_replay.instrument._commands import Child
+from otel_agent_replay.instrument._children import Child
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
@@ -30,12 +29,11 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
 
 _THROUGH: Final = frozenset({"subprocess", "os", "contextlib", "functools"})
-_PIPES: Final = (("stdin", "wb"), ("stdout", "rb"), ("stderr", "rb"))
 _ASKING_THE_SYSTEM: Final = frozenset({"distro", "distro.distro"})
 """Libraries that run a program of the system to learn what machine this is."""
 
 _popen_signature: Final = inspect.signature(subprocess.Popen.__init__)
-_children: WeakKeyDictionary[Any, Child] = WeakKeyDictionary()
+_of: WeakKeyDictionary[Any, Child] = WeakKeyDictionary()
 
 
 def install() -> Callable[[], None]:
@@ -71,9 +69,21 @@ def _asker(depth: int = 3) -> Lane | None:
     return found[0]
 
 
+def _listed(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `subprocess.Popen`, with the command as a list where it is an iterator."""
+    if args:
+        return (_commands.listed(args[0]), *args[1:]), options
+    return args, {**options, "args": _commands.listed(options["args"])}
+
+
 def _told(lane: Lane, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, object]:
-    bound = _popen_signature.bind_partial(None, *args, **options).arguments
-    return _commands.describe(lane, bound.pop("args"), bound)
+    bound = _options(args, options)
+    return _commands.describe(lane, bound["args"], bound)
+
+
+def _options(args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `subprocess.Popen` by name."""
+    return _popen_signature.bind_partial(None, *args, **options).arguments
 
 
 # -- commands that are run to their end --------------------------------------------------------------------
@@ -92,13 +102,15 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
         lane = _asker() if popenargs or "args" in kwargs else None
         if lane is None or (input is not None and kwargs.get("stdin") is not None):
             return original(*popenargs, **given, check=check)
+        command = popenargs[0] if popenargs else kwargs["args"]
+        popenargs, kwargs = _listed(popenargs, kwargs)
         told = _told(lane, popenargs, kwargs)
         if capture_output:
             told["stdout"] = told["stderr"] = "pipe"
         if input is not None:
             told["input"] = input
-        ended = _whole(lane, told, lambda: original(*popenargs, **given))
-        command = popenargs[0] if popenargs else kwargs["args"]
+        given = {**given, **kwargs}
+        ended = _whole(lane, told, lambda: original(*popenargs, **given), _options(popenargs, kwargs))
         if "timeout" in ended:
             raise subprocess.TimeoutExpired(command, timeout or 0.0, ended.get("stdout"), ended.get("stderr"))
         done = subprocess.CompletedProcess(command, ended["returncode"], ended.get("stdout"), ended.get("stderr"))
@@ -115,10 +127,13 @@ def _call(original: Callable[..., int]) -> Callable[..., int]:
         lane = _asker() if popenargs or "args" in kwargs else None
         if lane is None:
             return original(*popenargs, timeout=timeout, **kwargs)
+        command = popenargs[0] if popenargs else kwargs["args"]
+        popenargs, kwargs = _listed(popenargs, kwargs)
         told = _told(lane, popenargs, kwargs)
-        ended = _whole(lane, told, lambda: original(*popenargs, timeout=timeout, **kwargs))
+        options = _options(popenargs, kwargs)
+        ended = _whole(lane, told, lambda: original(*popenargs, timeout=timeout, **kwargs), options)
         if "timeout" in ended:
-            raise subprocess.TimeoutExpired(popenargs[0] if popenargs else kwargs["args"], timeout or 0.0)
+            raise subprocess.TimeoutExpired(command, timeout or 0.0)
         status: int = ended["returncode"]
         return status
 
@@ -126,21 +141,34 @@ def _call(original: Callable[..., int]) -> Callable[..., int]:
     return call
 
 
-def _whole(lane: Lane, told: dict[str, object], perform: Callable[[], Any]) -> dict[str, Any]:
+def _whole(
+    lane: Lane, told: dict[str, object], perform: Callable[[], Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """One crossing of a command that is run to its end. A timeout is an outcome like any other."""
+    key = _commands.key_of(told)
+    outputs = _outputs.given(lane, key, options, _pipes.KNOWN)
 
     def performed() -> dict[str, object]:
         _filesystem.command_starts(lane.session)
-        try:
-            done = perform()
-        except subprocess.TimeoutExpired as expired:
-            return {"timeout": True, "stdout": expired.stdout, "stderr": expired.stderr}
-        if isinstance(done, int):
-            return {"returncode": done}
-        return {"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+        ended = _ended(perform)
+        written = _outputs.taken(lane, key, outputs)
+        return {**ended, "files": written} if written else ended
 
-    ended: dict[str, Any] = cross(lane, Call(Kind.PROCESS, _commands.key_of(told), told), performed)
+    ended: dict[str, Any] = cross(lane, Call(Kind.PROCESS, key, told), performed)
+    if lane.session.replaying:
+        _outputs.put(outputs, ended.get("files"))
+    _outputs.close(outputs)
     return ended
+
+
+def _ended(perform: Callable[[], Any]) -> dict[str, object]:
+    try:
+        done = perform()
+    except subprocess.TimeoutExpired as expired:
+        return {"timeout": True, "stdout": expired.stdout, "stderr": expired.stderr}
+    if isinstance(done, int):
+        return {"returncode": done}
+    return {"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
 
 
 def _system(original: Callable[..., int]) -> Callable[..., int]:
@@ -149,7 +177,7 @@ def _system(original: Callable[..., int]) -> Callable[..., int]:
         if lane is None:
             return original(command)
         told = _told(lane, (command,), {"shell": True})
-        return int(_whole(lane, told, lambda: original(command))["returncode"])
+        return int(_whole(lane, told, lambda: original(command), {})["returncode"])
 
     return system
 
@@ -163,9 +191,11 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         if lane is None:
             original(self, args, *rest, **named)
             return
+        command, args = args, _commands.listed(args)
         told = _told(lane, (args, *rest), named)
         key = _commands.key_of(told)
-        child = Child(lane, key, lane.session.replaying)
+        options = _options((args, *rest), named)
+        child = Child(lane, key, lane.session.replaying, outputs=_outputs.given(lane, key, options, _pipes.KNOWN))
 
         def start() -> dict[str, object]:
             _filesystem.command_starts(lane.session)
@@ -173,18 +203,19 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
             return {"pid": self.pid}
 
         started = cross(lane, Call(Kind.PROCESS, key, told), start)
-        _children[self] = child
-        options = _popen_signature.bind_partial(self, args, *rest, **named).arguments
+        _of[self] = child
+        _children.started(child, started["pid"])
         if child.replaying:
             _stand_in(self, options, started["pid"])
-        _connect(self, child, options)
+        self.args = command
+        _pipes.connect(self, child, options)
 
     return __init__
 
 
 def _stand_in(self: Any, options: Mapping[str, Any], pid: int) -> None:
     """What `Popen.__init__` sets, for a process that is not there."""
-    self.args, self.pid, self.returncode = options["args"], pid, None
+    self.pid, self.returncode = pid, None
     self.encoding, self.errors = options.get("encoding"), options.get("errors")
     self.pipesize, self.process_group = options.get("pipesize", -1), options.get("process_group", -1)
     self.text_mode = self.encoding or self.errors or options.get("text") or options.get("universal_newlines") or None
@@ -194,69 +225,17 @@ def _stand_in(self: Any, options: Mapping[str, Any], pid: int) -> None:
     self._waitpid_lock, self._sigint_wait_secs = threading.Lock(), 0
     self._closed_child_pipe_fds, self._child_created = True, False
     self.stdin = self.stdout = self.stderr = None
+    self._internal_poll = _is_gone
 
 
-def _connect(self: Any, child: Child, options: Mapping[str, Any]) -> None:
-    """Put files whose reads and writes are steps in place of the ends of the pipes."""
-    size = options.get("bufsize", -1)
-    by_line = bool(self.text_mode) and size == 1
-    if by_line:
-        size = -1
-    for name, mode in _PIPES:
-        if options.get(name) != subprocess.PIPE:
-            continue
-        if child.replaying:
-            number = os.open(os.devnull, os.O_RDWR)
-        else:
-            plain = getattr(self, name)
-            number = os.dup(plain.fileno())
-            plain.close()
-        raw: Any = _Pipe(number, mode, child, name)
-        if size:
-            buffer = io.BufferedWriter if mode == "wb" else io.BufferedReader
-            raw = buffer(raw, size if size > 0 else io.DEFAULT_BUFFER_SIZE)
-        if self.text_mode:
-            text: dict[str, Any] = {"encoding": self.encoding, "errors": self.errors}
-            writing: dict[str, Any] = {"write_through": True, "line_buffering": by_line} if mode == "wb" else {}
-            raw = io.TextIOWrapper(raw, **text, **writing)
-        setattr(self, name, raw)
-
-
-class _Pipe(io.FileIO):
-    """An end of a pipe to a command. In a replay it leads nowhere, and gives what was recorded."""
-
-    def __init__(self, number: int, mode: str, child: Child, what: str) -> None:
-        super().__init__(number, mode)
-        self._child = child
-        self._what = what
-
-    def readinto(self, buffer: Any) -> Any:
-        view = memoryview(buffer).cast("B")
-
-        def read() -> bytes | None:
-            count = super(_Pipe, self).readinto(view)
-            return None if count is None else bytes(view[:count])
-
-        data = self._child.step(self._what, None, read)
-        if data is None:
-            return None
-        view[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int | None = -1, /) -> Any:
-        return self._child.step(self._what, None, lambda: super(_Pipe, self).read(-1 if size is None else size))
-
-    def readall(self) -> Any:
-        return self._child.step(self._what, None, lambda: super(_Pipe, self).readall())
-
-    def write(self, data: Any, /) -> Any:
-        held = bytes(data)
-        return self._child.step(self._what, held, lambda: super(_Pipe, self).write(held))
+def _is_gone(**_: Any) -> int:
+    """Nobody looks for the process of this id."""
+    return 0
 
 
 def _communicate(original: Callable[..., Any]) -> Callable[..., Any]:
     def communicate(self: Any, input: Any = None, timeout: float | None = None) -> Any:
-        child = _children.get(self)
+        child = _of.get(self)
         if child is None:
             return original(self, input, timeout)
 
@@ -272,6 +251,8 @@ def _communicate(original: Callable[..., Any]) -> Callable[..., Any]:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0, ended["stdout"], ended["stderr"])
         if child.replaying:
             self.returncode = ended["returncode"]
+        child.ended()
+        if child.replaying:
             child.quiet = True  # what is still in the buffer of its input was written within the recorded step
             for stream in (self.stdin, self.stdout, self.stderr):
                 if stream is not None:
@@ -283,7 +264,7 @@ def _communicate(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
     def wait(self: Any, timeout: float | None = None) -> Any:
-        child = _children.get(self)
+        child = _of.get(self)
         if child is None or self.returncode is not None:
             return original(self, timeout)
 
@@ -298,6 +279,7 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         if child.replaying:
             self.returncode = ended["returncode"]
+        child.ended()
         return ended["returncode"]
 
     return wait
@@ -305,9 +287,11 @@ def _wait(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _poll(original: Callable[..., Any]) -> Callable[..., Any]:
     def poll(self: Any) -> Any:
-        child = _children.get(self)
-        if child is None or self.returncode is not None:
+        child = _of.get(self)
+        if child is None:
             return original(self)
+        if self.returncode is not None:
+            return self.returncode
         found = asking(COMMANDS, _THROUGH)
         if found is None:
             return None if child.replaying else original(self)
@@ -316,8 +300,10 @@ def _poll(original: Callable[..., Any]) -> Callable[..., Any]:
             lane, f"process:poll:{child.key}", frame, lambda: "null" if child.replaying else json.dumps(original(self))
         )
         status = json.loads(text)
-        if child.replaying and isinstance(status, int):
-            self.returncode = status
+        if isinstance(status, int):
+            if child.replaying:
+                self.returncode = status
+            child.ended()
         return status
 
     return poll
@@ -325,16 +311,30 @@ def _poll(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _send_signal(original: Callable[..., None]) -> Callable[..., None]:
     def send_signal(self: Any, sig: int) -> None:
-        child = _children.get(self)
+        child = _of.get(self)
         if child is None:
             original(self, sig)
             return
-        if child.replaying:
+
+        def look() -> str:
+            """It looks whether the process has ended: that is not the program's look, but the program sees it."""
+            if not child.replaying:
+                token = LANE.set(OUTSIDE)
+                try:
+                    original(self, sig)
+                finally:
+                    LANE.reset(token)
+            return json.dumps(self.returncode)
+
+        found = asking(COMMANDS, _THROUGH)
+        if found is None or self.returncode is not None:
+            look()
             return
-        token = LANE.set(OUTSIDE)  # it looks whether the process has ended: that is not the program's look
-        try:
-            original(self, sig)
-        finally:
-            LANE.reset(token)
+        lane, frame = found
+        status = json.loads(lane.session.read(lane, f"process:signal:{child.key}", frame, look))
+        if isinstance(status, int):
+            if child.replaying:
+                self.returncode = status
+            child.ended()
 
     return send_signal

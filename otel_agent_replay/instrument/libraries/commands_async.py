@@ -12,10 +12,10 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _commands, _filesystem
+from otel_agent_replay.instrument import _children, _commands, _filesystem, _outputs, _pipes
 from otel_agent_replay.instrument._ambient import Installation, Patches, like
 from otel_agent_replay.instrument._asking import COMMANDS, asking, cross_async
-from otel_agent_replay.instrument._commands import Child
+from otel_agent_replay.instrument._children import Child, nothing
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _create(original: Callable[..., Awaitable[Any]], *, shell: bool) -> Callable
         lane = found[0]
         told = _commands.describe(lane, program[0] if shell else program, {**kwargs, "shell": shell})
         key = _commands.key_of(told)
-        child = Child(lane, key, lane.session.replaying)
+        child = Child(lane, key, lane.session.replaying, outputs=_outputs.given(lane, key, kwargs, _pipes.KNOWN))
         made: list[Any] = []
 
         async def start() -> dict[str, object]:
@@ -63,6 +63,7 @@ def _create(original: Callable[..., Awaitable[Any]], *, shell: bool) -> Callable
 
         started = await cross_async(lane, Call(Kind.PROCESS, key, told), start)
         process = made[0] if made else _stand_in(kwargs, started["pid"])
+        _children.started(child, started["pid"])
         _connect(process, child)
         return process
 
@@ -141,12 +142,37 @@ class _Process(asyncio.subprocess.Process):
 
         ended = await child.step_async("communicate", {} if input is None else {"input": input}, perform)
         child.returncode = ended["returncode"]
+        child.ended()
         return ended["stdout"], ended["stderr"]
 
     async def wait(self) -> int:
         child = self.agent_replay_child
         child.returncode = await child.step_async("wait", None, super().wait)
+        child.ended()
         return int(child.returncode)
+
+    def send_signal(self, signal: int) -> None:
+        self._signal(lambda: super(_Process, self).send_signal(signal))
+
+    def terminate(self) -> None:
+        self._signal(super().terminate)
+
+    def kill(self) -> None:
+        self._signal(super().kill)
+
+    def _signal(self, send: Callable[[], None]) -> None:
+        """One that has ended gets no signal, and the program an error."""
+        child = self.agent_replay_child
+        found = asking(COMMANDS, _THROUGH, 3)
+        if found is None:
+            send()
+            return
+        lane, frame = found
+
+        def look() -> str:
+            return json.dumps(_children.told(send))
+
+        _children.settled(json.loads(lane.session.read(lane, f"process:signal:{child.key}", frame, look)))
 
     @property
     def returncode(self) -> Any:
@@ -162,6 +188,8 @@ class _Process(asyncio.subprocess.Process):
             return json.dumps(super(_Process, self).returncode)
 
         child.returncode = json.loads(lane.session.read(lane, f"process:poll:{child.key}", frame, look))
+        if child.returncode is not None:
+            child.ended()
         return child.returncode
 
 
@@ -222,12 +250,20 @@ class _Writer(asyncio.StreamWriter):
         self.write(b"".join(data))
 
     async def drain(self) -> None:
-        if not self.agent_replay_child.replaying:
-            await super().drain()
+        await self.agent_replay_child.step_async(f"{self.agent_replay_name}.drain", None, super().drain, nothing)
 
     async def wait_closed(self) -> None:
-        if not self.agent_replay_child.replaying:
-            await super().wait_closed()
+        name = f"{self.agent_replay_name}.wait_closed"
+        await self.agent_replay_child.step_async(name, None, super().wait_closed, nothing)
+
+    def is_closing(self) -> bool:
+        child = self.agent_replay_child
+        found = None if child.quiet else asking(COMMANDS, _THROUGH)
+        if found is None:
+            return super().is_closing()
+        lane, frame = found
+        source = f"process:is_closing:{child.key}.{self.agent_replay_name}"
+        return bool(lane.session.read(lane, source, frame, lambda: int(super(_Writer, self).is_closing())))
 
     def __del__(self, *_: Any) -> None:
         """A writer of a replay has nothing to close; one of a recording closes with its transport."""

@@ -14,6 +14,7 @@ import wrapt
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import AGENT, DISPATCH, caller, kind_of
+from otel_agent_replay.instrument import _children
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ GETPID: Final = "process:getpid"
 
 _ACTING: Final = ("kill", "getpgid", "getsid", "sched_getaffinity", "sched_setaffinity")
 """Functions of `os` whose first argument is a process."""
+
+_ANY: Final = -1
+"""Stands for every process, where one is to be killed."""
 
 _recorded: set[int] = set()
 """Ids of a recorded process that a program was given in place of its own."""
@@ -49,7 +53,7 @@ def _put(patches: Patches) -> None:
     patches.put(os, "getpid", unbindable(getpid, original, "os"))
     for name in _ACTING:
         if hasattr(os, name):
-            patches.put(os, name, unbindable(_acting(getattr(os, name)), getattr(os, name), "os"))
+            patches.put(os, name, unbindable(_acting(name, getattr(os, name)), getattr(os, name), "os"))
     if not _hooked:
         _hooked.append(True)
         wrapt.register_post_import_hook(_patch_psutil, "psutil")
@@ -70,8 +74,13 @@ def _patch_psutil(module: Any) -> None:
     module.Process.__init__ = __init__
 
 
-def _acting(original: Callable[..., Any]) -> Callable[..., Any]:
+def _acting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def act(_: object, pid: int, *rest: Any, **named: Any) -> Any:
+        child = _children.of(pid)
+        if child is None and name == "kill" and type(pid) is int and pid < _ANY:
+            child = _children.of(-pid, group=True)  # all of a group
+        if child is not None and not name.startswith("sched"):
+            return _children.do(child, name, lambda: original(pid, *rest, **named))
         if pid in _recorded and lanes.current() is not None:
             frame = caller()
             if frame is not None and kind_of(frame) <= DISPATCH:
