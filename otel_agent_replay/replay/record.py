@@ -28,7 +28,7 @@ from otel_agent_replay.recording.values import (
 from otel_agent_replay.replay.recorded import RecordedCrossing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
     from types import FrameType
 
     from otel_agent_replay.boundary.order import Gate
@@ -222,24 +222,26 @@ class RecordSession:
             lanes, self._lanes = self._lanes, {}
             for remembered in places.values():
                 remembered.clear()  # from here on nobody adds to what was taken
-            for reading in readings:
-                owner = lanes.get((reading.lane, reading.source, reading.site))
-                if owner is not None:
-                    counts = self._counts.setdefault(owner, {})
-                    counts[reading.source, reading.site] = reading.first + len(reading.values)
+            self._handed_on(readings, lanes)
         for reading in readings:
             if reading.source not in OFFSETS or not reading.source.startswith("clock:time."):  # those are numbers
                 reading.values = _plain(reading.values)
         self._sink.packed(readings, events, notes)
+
+    def _handed_on(self, readings: Iterable[ReadingRecord], lanes: Mapping[tuple[str, str, str], Lane]) -> None:
+        """Count readings that wait no longer; those of no lane come once."""
+        for reading in readings:
+            lane = lanes.get((reading.lane, reading.source, reading.site))
+            if lane is not None:
+                self._counts.setdefault(lane, {})[reading.source, reading.site] = reading.first + len(reading.values)
 
     def begin_again(self) -> None:
         """This is a forked child: nobody holds the lock here, and what waits is its parent's, who writes it."""
         self._lock = threading.RLock()
         for remembered in self._places.values():
             remembered.clear()
-        for reading in self._readings.values():
-            self._counts[reading.lane, reading.source, reading.site] = reading.first + len(reading.values)
-        self._readings, self._events, self._notes, self._waiting, self._places = {}, [], [], 0, {}
+        self._handed_on(self._readings.values(), self._lanes)
+        self._readings, self._lanes, self._events, self._notes, self._waiting, self._places = {}, {}, [], [], 0, {}
 
     def flush(self) -> None:
         """Write what waits, now."""
