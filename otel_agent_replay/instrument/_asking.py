@@ -35,9 +35,6 @@ ENVIRONMENT: Final = "environment"
 _HANDED_ON: Final = "otel_agent_replay.instrument.concurrency."
 """Our own code that calls what the program handed to a thread or a pool."""
 
-_PROBE: Final = "_get_default_tempdir"
-"""Where `tempfile` tries once in a process which folder is good, whoever needs one first."""
-
 _getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 
 
@@ -80,7 +77,7 @@ def nearest(frame: FrameType | None, through: frozenset[str]) -> FrameType | Non
         if kind <= DISPATCH:
             return frame
         name = frame.f_globals.get("__name__")
-        if (name not in through and not is_handed_on(name)) or frame.f_code.co_name == _PROBE:
+        if name not in through and not is_handed_on(name):
             return frame
         frame = frame.f_back
     return None

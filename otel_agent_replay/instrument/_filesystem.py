@@ -13,8 +13,8 @@ import posixpath
 import shutil
 import sys
 import tempfile
+import threading
 import weakref
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,8 @@ from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.callers import LIBRARY
+from otel_agent_replay.instrument._tree import Tree
+from otel_agent_replay.instrument._written import NEVER, Looks, Written, looks_of
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.session import Session
@@ -32,7 +34,7 @@ FILE_LIMIT: Final = 16 << 20
 _MOST_JUDGED: Final = 20_000
 _SPECIAL: Final = ("/dev/", "/proc/", "/sys/")
 _MEMORY: Final = "/dev/shm/"  # noqa: S108 (files as any)
-_DEVICES: Final = ("/dev/random", "/dev/urandom", "/dev/hwrng", "/proc/", "/sys/")
+_DEVICES: Final = ("/dev/stdin", "/dev/random", "/dev/urandom", "/dev/hwrng", "/proc/", "/sys/")
 _STDLIB: Final = str(Path(os.__file__).parent) + os.sep
 _PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _OF_THE_SYSTEM: Final = (
@@ -48,6 +50,10 @@ _OF_THE_SYSTEM: Final = (
     "/Library/",
 )
 """Below these a library looks for its own configuration and data, which is nothing that the program reads."""
+
+
+_TIME_ZONES: Final = ("/usr/share/zoneinfo/", "/usr/lib/zoneinfo/", "/usr/share/lib/zoneinfo/", "/etc/zoneinfo/")
+"""C code opens these by the name of the zone, so that it looks as if the program did."""
 
 
 class Places:
@@ -131,69 +137,107 @@ class Scope:
             return True
         below = path + os.sep
         special = below.startswith(_SPECIAL) and not below.startswith(_MEMORY)
-        if special or below.startswith(_STDLIB) or any(folder in below for folder in _PACKAGES):
+        if special or below.startswith((_STDLIB, *_TIME_ZONES)) or any(folder in below for folder in _PACKAGES):
             return False
         return not (library and below.startswith((*_OF_THE_SYSTEM, *self._homes)))
 
 
-_NEVER: Final = (-1,)
+_MOST_LINKS: Final = 40
 
 
-@dataclass(slots=True)
 class Own:
-    """While recording: the paths that the program itself has written, and that nobody can have changed since."""
+    """While recording: the paths that the program itself has written, and that nobody has changed since."""
 
-    _files: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
-    """By path; what the file looked like when a command was started, None where none was since it was written."""
-    _folders: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._known: Tree[Written | None] = Tree()
+        """By path; None for a folder."""
+        self._open: set[Written] = set()
+        """What the program has open to write."""
+
+    def opened(self, path: str) -> Written:
+        """The program may write what stands there until `closed` is called with what this gives."""
+        with self._lock:
+            written = self._known.get(path) or Written()
+            written.path, written.looks = path, None
+            written.handles += 1
+            self._known.put(path, written)
+            self._open.add(written)
+        return written
+
+    def closed(self, written: Written, looks: Looks | None) -> None:
+        """It does not write there any more; `looks` is how it has left it."""
+        with self._lock:
+            written.handles -= 1
+            if not written.handles:
+                self._open.discard(written)
+                if written.looks is None:  # else a command has run meanwhile, which may have written too
+                    written.looks = looks or NEVER
 
     def wrote(self, path: str) -> None:
-        self._files[path] = None
+        """The program has changed what stands there, in one call that is done."""
+        looks = _looks(path) or NEVER
+        with self._lock:
+            written = self._known.get(path) or Written(path)
+            written.looks = None if written.handles else looks
+            self._known.put(path, written)
+
+    def linked(self, path: str, target: str) -> None:
+        """The program has made a symbolic link: what stands there is what stands at the target."""
+        with self._lock:
+            self._known.put(path, Written(path, target=target))
 
     def lost(self, path: str) -> None:
         """Somebody else has changed what stands there: a command, or code whose call a replay answers as a whole."""
-        self._folders.discard(path)
-        self._files[path] = _NEVER
+        with self._lock:
+            self._known.put(path, Written(path, NEVER))
 
     def made(self, path: str) -> None:
-        self._folders.add(path)
+        with self._lock:
+            self._known.put(path, None)
 
     def removed(self, path: str) -> None:
-        self._files.pop(path, None)
-        self._folders.discard(path)
+        with self._lock:
+            self._known.discard(path)
 
     def moved(self, old: str, new: str) -> None:
-        below = old + os.sep
-        for known in [path for path in self._files if path == old or path.startswith(below)]:
-            self._files[new + known[len(old) :]] = self._files.pop(known)
-        for folder in [path for path in self._folders if path == old or path.startswith(below)]:
-            self._folders.discard(folder)
-            self._folders.add(new + folder[len(old) :])
+        if old == new:
+            return
+        with self._lock:
+            self._known.discard(new)
+            for path, written in self._known.take(old):
+                moved = new + path[len(old) :]
+                if written is not None:
+                    written.path = moved
+                self._known.put(moved, written)
 
     def is_own(self, path: str) -> bool:
         """Whether what stands there is what the program has put there."""
-        if path in self._folders:
-            return True
-        if path not in self._files:
-            return False
-        then = self._files[path]
-        return then is None or then == _looks(path)
+        for _ in range(_MOST_LINKS):
+            if path not in self._known:
+                return False
+            written = self._known.get(path)
+            if written is None or not written.target:
+                then = None if written is None else written.looks
+                return then is None or then == _looks(path)
+            path = written.target
+        return False
 
     def knows(self, path: str) -> bool:
         """Whether the program has put something there, whatever became of it."""
-        return path in self._files or path in self._folders
+        return path in self._known
 
     def missing(self, folder: str, names: set[str]) -> list[str]:
         """What the program has put into a folder and is not there any more."""
-        start = folder.rstrip(os.sep) + os.sep
-        known = (path[len(start) :] for path in (*self._files, *self._folders) if path.startswith(start))
-        return sorted(name for name in known if name not in names and os.sep not in name)
+        with self._lock:
+            return sorted(name for name in self._known.names(folder.rstrip(os.sep)) if name not in names)
 
     def command_starts(self) -> None:
-        """From now on somebody else may write."""
-        for path, then in list(self._files.items()):
-            if then is None:
-                self._files[path] = _looks(path) or _NEVER
+        """From now on somebody else may write to what the program has open."""
+        with self._lock:
+            for written in list(self._open):
+                if written.looks is None:
+                    written.looks = _looks(written.path) or NEVER
 
 
 class Shadow:
@@ -201,20 +245,23 @@ class Shadow:
 
     def __init__(self) -> None:
         self._root = ""
-        self.own: set[str] = set()
-        """Paths that the program itself has written or made."""
+        self._lock = threading.RLock()
+        self._own: Tree[None] = Tree()
         self.gone: set[str] = set()
-        """Paths that it has removed."""
+        """Paths that the program has removed."""
+        self.written: set[str] = set()
+        """Paths that it has written at any time, whoever has done so since."""
 
     @property
     def root(self) -> str:
         """The folder that stands for the root of the file system."""
-        if not self._root:
-            above = _kept_in[-1] if _kept_in else tempfile.gettempdir()
-            root = os.path.join(above, f"agent-replay-{real.urandom(8).hex()}")
-            os.mkdir(root, 0o700)
-            self._root = root
-            weakref.finalize(self, _remove, root, real.getpid())
+        with self._lock:
+            if not self._root:
+                above = _kept_in[-1] if _kept_in else tempfile.gettempdir()
+                root = os.path.join(above, f"agent-replay-{real.urandom(8).hex()}")
+                os.mkdir(root, 0o700)
+                self._root = root
+                weakref.finalize(self, _remove, root, real.getpid())
         return self._root
 
     def path(self, absolute: str) -> str:
@@ -227,7 +274,18 @@ class Shadow:
 
     def makes(self, absolute: str) -> bool:
         """Whether the program has put something there."""
-        return absolute in self.own
+        return absolute in self._own
+
+    def keeps(self, absolute: str) -> bool:
+        """Whether the program has put something there, or made a folder that it is in."""
+        if not self._own:
+            return False
+        while absolute not in self._own:
+            above, _, _ = absolute.rpartition(os.sep)
+            if not above:
+                return False
+            absolute = above
+        return True
 
     def parents(self, absolute: str) -> str:
         """Make the folders above a path; gives the path in the shadow."""
@@ -249,24 +307,32 @@ class Shadow:
         with open(draft, "wb") as file:
             file.write(content)
         os.replace(draft, path)
-        self.own.discard(absolute)
+        self.disown(absolute)
         self.gone.discard(absolute)
         return path
 
     def wrote(self, absolute: str) -> None:
-        self.own.add(absolute)
+        with self._lock:
+            self._own.put(absolute, None)
+        self.written.add(absolute)
         self.gone.discard(absolute)
 
+    def disown(self, absolute: str) -> None:
+        """What stands there is not the program's."""
+        with self._lock:
+            self._own.discard(absolute)
+
     def removed(self, absolute: str) -> None:
-        below = absolute + os.sep
-        self.own = {path for path in self.own if path != absolute and not path.startswith(below)}
+        with self._lock:
+            self._own.take(absolute)
         self.gone.add(absolute)
 
     def moved(self, old: str, new: str) -> None:
-        below = old + os.sep
-        moved = {path for path in self.own if path == old or path.startswith(below)}
-        self.own -= moved
-        self.own |= {new + path[len(old) :] for path in moved} | {new}
+        with self._lock:
+            for path, _ in self._own.take(old):
+                self._own.put(new + path[len(old) :], None)
+            self._own.put(new, None)
+        self.written.add(new)
         self.gone.add(old)
         self.gone.discard(new)
 
@@ -336,12 +402,11 @@ def _below(path: str, folder: str) -> str | None:
     return None
 
 
-def _looks(path: str) -> tuple[int, ...] | None:
+def _looks(path: str) -> Looks | None:
     try:
-        found = os.stat(path)
+        return looks_of(os.stat(path))
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _folders_of_libraries() -> tuple[str, ...]:
@@ -351,7 +416,8 @@ def _folders_of_libraries() -> tuple[str, ...]:
         () if home in ("~", os.sep) else tuple(f"{home}/{name}/" for name in (".cache", ".config", ".local", ".aws"))
     )
     caches = os.environ.get("XDG_CACHE_HOME")
-    return (*hidden, *((caches.rstrip(os.sep) + os.sep,) if caches else ()), sys.prefix.rstrip(os.sep) + os.sep)
+    own = (sys.prefix, sys.base_prefix, *((caches,) if caches else ()))
+    return (*hidden, *(folder.rstrip(os.sep) + os.sep for folder in own))
 
 
 def _texts(found: Any) -> tuple[str, ...]:

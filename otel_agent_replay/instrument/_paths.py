@@ -16,8 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary import guard
-from otel_agent_replay.boundary.callers import AGENT, DISPATCH, OUTSIDE, kind_of
-from otel_agent_replay.instrument import _asking, _filesystem
+from otel_agent_replay.boundary.callers import (
+    AGENT,
+    BASE,
+    DISPATCH,
+    FARTHEST,
+    KINDS,
+    LIBRARY,
+    OUTSIDE,
+    SEEN_THROUGH,
+    STDLIB,
+    TRANSPORT,
+    kind_of,
+)
+from otel_agent_replay.instrument import _asking, _filesystem, _written
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass
 from otel_agent_replay.recording.values import Note, NoteKind
 
@@ -29,13 +41,28 @@ if TYPE_CHECKING:
     from otel_agent_replay.instrument._ambient import Patches
     from otel_agent_replay.instrument._filesystem import Filesystem
 
-_BETWEEN = """
-_pyio bz2 codecs configparser contextlib csv filecmp fileinput functools genericpath glob gzip io json lzma
-mmap os pathlib pathlib._abc pathlib._local pathlib._os posixpath shutil tarfile tempfile tokenize tomllib
-weakref zipfile zipfile._path glob._glob
+_FOR_ITSELF = """
+__future__ _distutils_hack _osx_support _pyrepl _sitebuiltins asyncio bdb cmd code codeop compileall ctypes doctest
+encodings ensurepip idlelib importlib inspect linecache modulefinder multiprocessing netrc pdb pkgutil platform
+py_compile pyclbr pydoc runpy site ssl sysconfig tkinter trace traceback unittest venv warnings webbrowser zipimport
+zoneinfo
 """
-THROUGH: Final = frozenset(_BETWEEN.split())
-"""Modules of the standard library that only pass on what they are asked to do with a path."""
+_THE_INTERPRETERS: Final = frozenset(_FOR_ITSELF.split())
+"""Modules of the standard library, with all below them, that read files for themselves or for the interpreter: code to
+import or to show, what is installed, rules of time zones, certificates, libraries to load, who logs in where; and what
+a program runs upon, whose sockets and queues a replay needs as much as anybody. Every other one opens what the program
+names."""
+_FOR_OTHERS: Final = frozenset({"importlib.resources", "multiprocessing.pool", "multiprocessing.dummy"})
+"""Of those: these open what the program names, or take it from an iterator that does."""
+_WITH_OWN_FILES: Final = frozenset({"gettext", "mimetypes"})
+"""These look for files of the system by themselves: as a library does."""
+_LOGGING: Final = "logging"
+"""A handler's file is the program's, whoever logs."""
+_OURS: Final = "otel_agent_replay."
+_HANDED_ON: Final = ("otel_agent_replay.instrument.concurrency.", "otel_agent_replay.instrument.libraries.people")
+"""Our own code that calls what the program handed to a thread or a pool, or that reads a line for it."""
+_PROBE: Final = "_get_default_tempdir"
+"""Where `tempfile` tries once in a process which folder is good, whoever needs one first."""
 
 _getframe = sys._getframe  # noqa: SLF001 (there is no other way to a caller)
 
@@ -79,13 +106,13 @@ class Asked:
         """Whether the code is inside a call that a replay answers as a whole, so that it will not do this again."""
         return guard.inside(self.lane)
 
-    def wrote(self) -> None:
-        """While recording: the program has written what stands there."""
+    def opened(self, file: Any) -> None:
+        """While recording: the program has opened what stands there to write, as a file object or a descriptor."""
         own = self.files.own
         if self.within:
             own.lost(self.absolute)
         else:
-            own.wrote(self.absolute)
+            _written.follow(file, own, own.opened(self.absolute))
 
     def is_own(self) -> bool:
         """While recording: whether the program has put there what stands there."""
@@ -150,12 +177,12 @@ def asked(path: Any, depth: int = 2, *, agent: bool = False, opens: bool = False
     if lane is None or isinstance(path, int):
         return None
     try:
-        frame = _asking.nearest(_getframe(depth), THROUGH)
+        frame, kind = _asker(_getframe(depth))
     except ValueError:  # called from no frame at all, as the interpreter ends
-        frame = None
-    kind = OUTSIDE if frame is None else kind_of(frame)
+        frame, kind = None, OUTSIDE
+    replaying = lane.session.replaying
     if kind > DISPATCH:
-        if not lane.session.replaying or (frame is not None and _is_ours(frame)):
+        if not replaying or kind == _NOBODYS:
             return None
         frame = None
     try:
@@ -165,16 +192,79 @@ def asked(path: Any, depth: int = 2, *, agent: bool = False, opens: bool = False
     if not text or "\0" in text:
         return None
     files = _filesystem.of(lane.session)
-    if frame is None and not files.shadow.own:
-        return None
     absolute = files.places.absolute(text)
-    if frame is None:
-        return Asked(lane, None, files, absolute, files.places.name(absolute), path) if _kept(files, absolute) else None
-    if (agent and kind != AGENT) or not files.scope.holds(absolute, kind):
+    if frame is not None and ((agent and kind != AGENT) or not files.scope.holds(absolute, kind)):
         if opens and kind == AGENT and files.scope.is_device(absolute):
             note(lane, frame, f"content of {absolute}: it is a device")
+        frame = None
+    if frame is None and not (
+        replaying and (kind == _LOGGED or files.shadow.keeps(absolute)) and files.scope.holds(absolute, AGENT)
+    ):
         return None
     return Asked(lane, frame, files, absolute, files.places.name(absolute), path)
+
+
+def asking(captured: str, depth: int = 2) -> tuple[Lane, FrameType, int] | None:
+    """Whose call this is that a patched function got: lane, code, kind of code; None where it is to be let through.
+
+    Args:
+        captured: what the session has to capture.
+        depth: how many frames above this one the caller of the patched function is.
+    """
+    lane = _asking.lane_of(captured)
+    if lane is None:
+        return None
+    try:
+        frame, kind = _asker(_getframe(depth))
+    except ValueError:
+        return None
+    return None if frame is None or kind > DISPATCH else (lane, frame, kind)
+
+
+_LOGGED: Final = OUTSIDE + 100
+"""Somebody outside logs to a file of the program."""
+_NOBODYS: Final = OUTSIDE + 101
+"""Our own code, which knows the disk from the shadow."""
+
+
+def _asker(frame: FrameType | None) -> tuple[FrameType | None, int]:
+    """The code that asks, whoever that is, and which kind it is (`boundary.callers`)."""
+    name, own_files = "", False
+    for _ in range(FARTHEST):
+        if frame is None:
+            break
+        kind = KINDS.get(id(frame.f_code))
+        if kind is None:
+            kind = kind_of(frame)
+        inner, name = name, frame.f_globals.get("__name__") or ""
+        if kind <= DISPATCH or not _passes(name, kind) or frame.f_code.co_name == _PROBE:
+            if inner.partition(".")[0] == _LOGGING:
+                return frame, AGENT if kind <= TRANSPORT else _LOGGED
+            if own_files and kind == AGENT:
+                kind = LIBRARY
+            return frame, _NOBODYS if kind > DISPATCH and name.startswith(_OURS) else kind
+        own_files = own_files or name in _WITH_OWN_FILES
+        frame = frame.f_back
+    return None, OUTSIDE
+
+
+def _passes(name: str, kind: int) -> bool:
+    """Whether code of a module passes on what it is asked to do with a path."""
+    if kind not in (SEEN_THROUGH, STDLIB, BASE):
+        return False
+    passes = _passing.get(name)
+    if passes is None:
+        if name.startswith(_OURS):
+            passes = name.startswith(_HANDED_ON)
+        else:
+            passes = name.partition(".")[0] not in _THE_INTERPRETERS or any(
+                name == other or name.startswith(other + ".") for other in _FOR_OTHERS
+            )
+        _passing[name] = passes
+    return passes
+
+
+_passing: dict[str, bool] = {}
 
 
 def supported(patches: Patches, original: Any, replacement: Any) -> None:
@@ -189,21 +279,6 @@ def note(lane: Lane, frame: FrameType | None, what: str) -> None:
     """Add to the capture manifest what is read there and not recorded."""
     where = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
     lane.session.note(Note(NoteKind.UNCAPTURED, what, where))
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).startswith("otel_agent_replay.")
-
-
-def _kept(files: Filesystem, absolute: str) -> bool:
-    """Whether a replay has this path, or a folder above it, in its shadow because the program made it."""
-    own = files.shadow.own
-    while absolute not in own:
-        above, _, _ = absolute.rpartition(os.sep)
-        if not above or above == absolute:
-            return False
-        absolute = above
-    return True
 
 
 def faithful(act: Callable[[], Any], given: Any, other: Any = None) -> Any:

@@ -89,7 +89,10 @@ def _of_one(original: Callable[..., None], change: Callable[[Asked, Callable[...
             elif found.files.shadow.has(found.absolute):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
+        own = change is _touched and not found.replaying and found.is_own()
         settle(found.tell(original.__name__, lambda: original(path, *args, **named), known), path)
+        if own and not found.within:
+            found.files.own.wrote(found.absolute)
         change(found, lambda where: original(where, *args, **named))
 
     return act
@@ -139,7 +142,7 @@ def _of_two(original: Callable[..., None]) -> Callable[..., None]:
 
     def act(_: object, src: Any, dst: Any, *args: Any, **named: Any) -> None:
         plain = all(value is None for key, value in named.items() if key.endswith("dir_fd"))
-        found = asked(dst) if plain else None
+        found = (asked(dst) or _beside(src, dst, name)) if plain else None
         if found is None:
             original(src, dst, *args, **named)
             return
@@ -162,15 +165,34 @@ def _of_two(original: Callable[..., None]) -> Callable[..., None]:
                 raise found.diverge(
                     f"{name} cannot be repeated: {error.strerror}", "Nothing was changed on the disk."
                 ) from None
-        elif found.within:
-            for path in (source, found.absolute):
-                found.files.own.lost(path)
-        elif name in ("rename", "replace"):
-            found.files.own.moved(source, found.absolute)
-        elif name == "symlink" or found.files.own.is_own(source):
-            found.files.own.wrote(found.absolute)
+        else:
+            _done(name, found, source)
 
     return act
+
+
+def _beside(src: Any, dst: Any, name: str) -> Asked | None:
+    """The second path, where the call is nobody's of the program and the first is only in the shadow."""
+    found = None if name == "symlink" else asked(src, 3)
+    if found is None or found.frame is not None:
+        return None
+    places = found.files.places
+    absolute = places.absolute(os.fsdecode(dst))
+    return Asked(found.lane, None, found.files, absolute, places.name(absolute), dst)
+
+
+def _done(name: str, found: Asked, source: str) -> None:
+    """Keep in mind a change of two paths that was done on the disk."""
+    own = found.files.own
+    if found.within:
+        for path in (source, found.absolute):
+            own.lost(path)
+    elif name in ("rename", "replace"):
+        own.moved(source, found.absolute)
+    elif name == "symlink":
+        own.linked(found.absolute, source)
+    elif own.is_own(source):
+        own.wrote(found.absolute)
 
 
 def _again(name: str, found: Asked, source: str) -> None:
@@ -193,7 +215,7 @@ def _again(name: str, found: Asked, source: str) -> None:
             os.rename(shadow.path(source), where)
         shadow.moved(source, found.absolute)
         if not own:
-            shadow.own.discard(found.absolute)
+            shadow.disown(found.absolute)
 
 
 def _attributes(original: Callable[..., Any]) -> Callable[..., Any]:

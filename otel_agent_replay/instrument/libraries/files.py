@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _paths
-from otel_agent_replay.instrument._ambient import Installation, Patches, unbindable
+from otel_agent_replay.instrument import _paths, _typed, _written
+from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
 from otel_agent_replay.instrument._asking import cross
 from otel_agent_replay.instrument._paths import Asked, asked
 from otel_agent_replay.recording.values import Kind, Returned
@@ -80,6 +80,9 @@ def _put(patches: Patches) -> None:
     _paths.supported(patches, original, os.open)
     # `tempfile` opens by an opener of its own, which is to be called by it and not by us.
     patches.put(tempfile, "_io", plain)
+    named = tempfile._TemporaryFileWrapper  # noqa: SLF001 (nothing else has the path and the file)
+    patches.put(named, "__init__", _named(named.__init__))
+    patches.put(os, "close", unbindable(_close(os.close), os.close, "os"))
 
 
 _installation = Installation(_put)
@@ -97,9 +100,16 @@ def _open(original: Callable[..., Any]) -> Callable[..., Any]:
         closefd: bool = True,  # noqa: FBT001, FBT002 (as the original has it)
         opener: Any = None,
     ) -> Any:
+        if _typed.is_stdin(file) and opener is None:
+            typed = _typed.opened(file, mode, buffering, encoding, errors, newline, closefd=closefd)
+            if typed is not None:
+                return typed
         found = asked(file, opens=True) if opener is None else None  # an opener opens by `os.open`
         if found is None or type(mode) is not str:
-            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            made = original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+            if opener is not None or type(file) is int:
+                _written.wrapped(made)
+            return made
 
         def opened(number: Callable[[Any, int], int] | None = None) -> Any:
             return original(file, mode, buffering, encoding, errors, newline, closefd, number)
@@ -138,6 +148,25 @@ def _os_open(original: Callable[..., int]) -> Callable[..., int]:
     return open
 
 
+def _named(original: Callable[..., None]) -> Callable[..., None]:
+    """What `NamedTemporaryFile` gives."""
+
+    def __init__(self: Any, file: Any, *args: Any, **named: Any) -> None:  # noqa: N807 (it stands for one)
+        _written.wrapped(file)
+        original(self, file, *args, **named)
+
+    like(__init__, original, "tempfile")
+    return __init__
+
+
+def _close(original: Callable[[int], None]) -> Callable[..., None]:
+    def close(_: object, fd: int) -> None:
+        _written.closing(fd)
+        original(fd)
+
+    return close
+
+
 # -- recording ---------------------------------------------------------------------------------------------
 
 
@@ -152,7 +181,7 @@ def _record(found: Asked, opened: Callable[[], Any], aim: _Aim) -> Any:
 
         _paths.settle(found.tell("write", create, lambda: ""), found.given)
         if aim.writes:
-            found.wrote()
+            found.opened(made[0])
         return made[0]
 
     def perform() -> dict[str, object]:
@@ -162,7 +191,7 @@ def _record(found: Asked, opened: Callable[[], Any], aim: _Aim) -> Any:
 
     cross(found.lane, _call(found, aim), perform)
     if aim.writes:
-        found.wrote()
+        found.opened(made[0])
     return made[0]
 
 
@@ -210,7 +239,7 @@ def _serve(found: Asked, aim: _Aim) -> str | None:
         if aim.exclusive and os.path.lexists(where) and not shadow.makes(found.absolute):
             os.unlink(where)  # it was not there when this was recorded
     elif found.frame is None:
-        where = shadow.path(found.absolute)
+        where = shadow.parents(found.absolute) if aim.writes else shadow.path(found.absolute)
     else:
         told = cross(found.lane, _call(found, aim, lambda: _unrecorded(found, aim)), _never)
         placed = _place(found, told)
@@ -247,7 +276,7 @@ def _place(found: Asked, told: dict[str, Any]) -> str | None:
     if "directory" in told:
         return shadow.folder(found.absolute)
     if "content" in told:
-        if _is_another(found.absolute, told["content"]):
+        if found.absolute not in shadow.written and _is_another(found.absolute, told["content"]):
             _changed(found)[found.absolute] = found.name
         return shadow.put(found.absolute, told["content"])
     if "large" in told:

@@ -7,13 +7,17 @@ what the program itself has made or removed is in the shadow, and what it sees f
 from __future__ import annotations
 
 import errno
+import json
 import os
 import posixpath
 import stat as kinds
+import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_agent_replay.instrument import _paths
+from otel_agent_replay.boundary.callers import AGENT, kind_of
+from otel_agent_replay.instrument import _filesystem, _paths
 from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
+from otel_agent_replay.instrument._asking import FILES
 from otel_agent_replay.instrument._paths import Asked, Own, asked, missing, settle, settle_error
 
 if TYPE_CHECKING:
@@ -48,6 +52,9 @@ def _put(patches: Patches) -> None:
     realpath = _realpath(posixpath.realpath)
     like(realpath, posixpath.realpath, "posixpath")
     patches.put(posixpath, "realpath", realpath)
+    folder = _gettempdir(tempfile._gettempdir)  # type: ignore[attr-defined]  # noqa: SLF001 (all others ask it)
+    like(folder, tempfile._gettempdir, "tempfile")  # type: ignore[attr-defined]  # noqa: SLF001
+    patches.put(tempfile, "_gettempdir", folder)
 
 
 _installation = Installation(_put)
@@ -366,10 +373,12 @@ def _kind(entry: Any) -> str:
 
 def _getcwd(original: Callable[[], str]) -> Callable[..., str]:
     def getcwd(_: object) -> str:
-        found = asked(".", agent=True)
+        found = asked(".")
         if found is None:
             return original()
         places = found.files.places
+        if found.frame is None or kind_of(found.frame) != AGENT:  # a library makes absolute paths of its own
+            return places.shown(places.cwd) if found.replaying and places.cwd != places.start else original()
         told = found.tell("getcwd", lambda: original(), lambda: places.shown(places.cwd))
         return str(settle(told))
 
@@ -392,3 +401,25 @@ def _chdir(original: Callable[..., None]) -> Callable[..., None]:
             found.files.places.cwd = found.absolute  # the process stays where it is
 
     return chdir
+
+
+def _gettempdir(original: Callable[[], Any]) -> Callable[[], Any]:
+    """The folder of temporary files, where the program has not set one. `tempfile` finds it once in a process."""
+    found_by_itself: list[Any] = []
+
+    def _gettempdir() -> Any:
+        set_by_program = tempfile.tempdir is not None and tempfile.tempdir not in found_by_itself
+        found = None if set_by_program else _paths.asking(FILES)
+        folder = original() if found is None or not found[0].session.replaying else None
+        if not set_by_program and folder is not None:
+            found_by_itself[:] = [folder]
+        if found is None:
+            return folder
+        lane, frame, kind = found
+        told = json.loads(
+            lane.session.read(lane, "filesystem:tempdir", frame, lambda: json.dumps(folder or original()))
+        )
+        scope = _filesystem.of(lane.session).scope
+        return told if folder is not None or scope.holds(told, kind) else original()
+
+    return _gettempdir

@@ -13,14 +13,16 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary.session import Call
+from otel_agent_replay.instrument import _typed
 from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
 from otel_agent_replay.instrument._asking import PEOPLE, asking, cross
+from otel_agent_replay.instrument._typed import Typed
 from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_THROUGH: Final = frozenset({"getpass", "fileinput", "codecs", "otel_agent_replay.instrument.libraries.people"})
+_THROUGH: Final = frozenset({"getpass", "fileinput", "codecs"})
 
 
 def install() -> Callable[[], None]:
@@ -42,54 +44,24 @@ def watch_stdin() -> None:
     """Let what the program reads of its standard input be crossings, from now on."""
     stdin: Any = sys.stdin
     buffer = getattr(stdin, "buffer", None)
-    if not isinstance(buffer, io.BufferedReader) or isinstance(buffer.raw, _Typed):
+    if not isinstance(buffer, io.BufferedReader) or isinstance(buffer.raw, Typed):
         return
     try:
         number = stdin.fileno()
     except (OSError, ValueError):
         return
-    raw = _Typed(number, "rb", closefd=False)
+    raw = Typed(number, "rb", closefd=False)
+    raw.name = "<stdin>"
     text = io.TextIOWrapper(
         io.BufferedReader(raw), encoding=stdin.encoding, errors=stdin.errors, line_buffering=stdin.line_buffering
     )
     text.mode = "r"  # type: ignore[misc]  # as the interpreter sets it
+    _typed.watching.append(True)
     _kept.append(stdin)  # who closes the old one closes the descriptor
     sys.stdin = sys.__stdin__ = text  # type: ignore[misc]
 
 
 _kept: list[Any] = []
-
-
-class _Typed(io.FileIO):
-    """Standard input: a read by the program is a crossing."""
-
-    name = "<stdin>"
-
-    def readinto(self, buffer: Any) -> Any:
-        found = asking(PEOPLE, _THROUGH)
-        if found is None:
-            return super().readinto(buffer)
-        view = memoryview(buffer).cast("B")
-        data = self._typed(found[0], len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int | None = -1, /) -> Any:
-        found = asking(PEOPLE, _THROUGH)
-        if found is None:
-            return super().read(-1 if size is None else size)
-        return self._typed(found[0], -1 if size is None else size)
-
-    def readall(self) -> Any:
-        found = asking(PEOPLE, _THROUGH)
-        return super().readall() if found is None else self._typed(found[0], -1)
-
-    def _typed(self, lane: Any, size: int) -> bytes:
-        def perform() -> bytes:
-            return io.FileIO.read(self, size) or b""
-
-        data: bytes = cross(lane, Call(Kind.HUMAN, "human:stdin"), perform)
-        return data
 
 
 def _input(original: Callable[..., str]) -> Callable[..., str]:
