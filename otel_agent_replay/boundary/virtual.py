@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
 from otel_agent_replay.recording.series import FOLD
+from otel_agent_replay.recording.values import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ class VirtualClock:
 
     def seen(self, source: str, value: object) -> None:
         """A recorded reading was given to the program: the virtual now is no earlier."""
-        if source.startswith(("process:", "environment:get:")):
+        if source.startswith(("process:", VARIABLE)):
             self._given[source] = value
         if not source.startswith("clock:"):
             return

@@ -7,6 +7,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.recording.values import VARIABLE
+
 if TYPE_CHECKING:
     from otel_agent_replay.recording.masking import Masker
     from otel_agent_replay.recording.values import Attempt, Note, ReadingRecord, WireRequest
@@ -63,16 +65,13 @@ _UNCHOSEN = ("clock:", "random:os.urandom:", "random:seed", "random:state", "ran
 """Sources of times and of bits that nobody has chosen. To look for secrets in them finds nothing, but by chance."""
 
 
-_VARIABLE = "environment:get:"
-
-
 def readings(found: list[ReadingRecord], masker: Masker) -> list[ReadingRecord]:
     """Readings; most are numbers, which are left alone, and so is what a clock showed."""
     for reading in found:
         if reading.source.startswith(_UNCHOSEN):
             continue
-        if reading.source.startswith(_VARIABLE):
-            name = reading.source.removeprefix(_VARIABLE)
+        if reading.source.startswith(VARIABLE):
+            name = reading.source.removeprefix(VARIABLE)
             reading.values = [_variable(name, str(value), masker) for value in reading.values]
             continue
         kinds = set(map(type, reading.values))

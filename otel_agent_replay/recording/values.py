@@ -132,6 +132,13 @@ class CrossingRecord:
     """Span name."""
 
 
+CREDENTIAL = "environment:credential"
+"""Source of the reading that a credential was looked for; its site is the variable's name."""
+
+VARIABLE = "environment:get:"
+"""Before the name of a variable: the source of its readings, each the JSON of a string, or of null for none."""
+
+
 @dataclass(slots=True)
 class ReadingRecord:
     """Consecutive values that one call site in one lane was given by one source."""

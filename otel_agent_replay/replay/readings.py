@@ -10,6 +10,7 @@ from otel_agent_replay.boundary.sites import SiteMap, site_of
 from otel_agent_replay.boundary.spots import script_name
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.divergence import Position
+from otel_agent_replay.recording.values import CREDENTIAL, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,14 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CREDENTIAL = "environment:credential"
-"""Source of the reading that a credential was looked for; its site is the variable's name."""
-
 _KIND_OF = {"machine": "process", "process": ""}
 """What sources of readings begin with, where it is not the kind itself; captured commands are no readings."""
-
-VARIABLE = "environment:get:"
-"""Before the name of a variable: the source of its readings, each a JSON text."""
 
 _PLAIN = frozenset((int, float, str, bool))
 

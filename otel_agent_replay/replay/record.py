@@ -20,6 +20,7 @@ from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.boundary.sites import site_of
 from otel_agent_replay.recording import codec, names, series
 from otel_agent_replay.recording.values import (
+    CREDENTIAL,
     End,
     Note,
     OrderEvent,
@@ -41,9 +42,6 @@ Log: TypeAlias = "Callable[[str, str, int, int], None]"
 
 PACK_AT = 4096
 """Readings are written by themselves once this many wait; else with the next frame of any kind."""
-
-CREDENTIAL = "environment:credential"
-"""Source of the reading that a credential was looked for; its site is the variable's name."""
 
 
 class RecordSession:

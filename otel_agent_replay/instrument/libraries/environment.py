@@ -20,6 +20,7 @@ from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import AGENT, DISPATCH, OUTSIDE, caller, frames, kind_of
 from otel_agent_replay.instrument._ambient import Installation, Patches
 from otel_agent_replay.instrument._asking import ENVIRONMENT, is_handed_on, lane_of
+from otel_agent_replay.recording.values import VARIABLE
 from otel_agent_replay.recording.variables import has_token
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ _COUNT: Final = re.compile(
     re.IGNORECASE,
 )
 """… but for these, which count tokens of a model."""
-
-SOURCE: Final = "environment:get:"
-"""Before the name of a variable: the source of its readings, each the JSON of a string, or of null for none."""
 
 _OURS: Final = ("OTEL_AGENT_REPLAY_", "PYTHONPATH", "PYTHONHASHSEED")
 """Beginnings of the names of what sets recording and replaying up, and differs in each."""
@@ -146,10 +144,10 @@ def _deleted(key: str | bytes, before: bytes | None, frame: FrameType | None) ->
     if lane is None or frame is None or kind_of(frame) != AGENT or _judge(key) or name.startswith(_OURS):
         return None
     session: Any = lane.session
-    if name in _changed_for(session) or (session.replaying and not session.expects(lane, SOURCE + name, frame)):
+    if name in _changed_for(session) or (session.replaying and not session.expects(lane, VARIABLE + name, frame)):
         return None
     here = "null" if before is None else json.dumps(os.fsdecode(before))
-    told: str = session.read(lane, SOURCE + name, frame, lambda: here)
+    told: str = session.read(lane, VARIABLE + name, frame, lambda: here)
     return told if session.replaying else None
 
 
@@ -225,10 +223,10 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
     session: Any = lane.session
     change = _changed_for(session).get(name)
     if change is not None and (
-        change.by_program or (session.replaying and not session.expects(lane, SOURCE + name, frame))
+        change.by_program or (session.replaying and not session.expects(lane, VARIABLE + name, frame))
     ):
         return original(environ, key)
-    told = session.read(lane, SOURCE + name, frame, here)
+    told = session.read(lane, VARIABLE + name, frame, here)
     if session.replaying and change is None and (now := here()) not in (told, "null"):
         if has_token(told):
             told = now  # a token stands for whatever is here
