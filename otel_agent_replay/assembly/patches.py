@@ -24,6 +24,7 @@ from otel_agent_replay.instrument.libraries import (
     randomness,
     sockets,
     sqlite,
+    torch,
     wsgi,
 )
 
@@ -69,6 +70,7 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
         undo.callback(concurrency.install(report))
         for own in OWN:
             undo.callback(own.install())
+        undo.callback(torch.install(report))
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close
 

@@ -8,6 +8,7 @@ instrumentation wraps would fall out of the recording.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from contextlib import suppress
@@ -220,6 +221,13 @@ _chosen: dict[str, int] = {}
 
 forgetting: list[Callable[[], None]] = []
 """What else depends on what code is, and has to be forgotten where that changes."""
+
+
+@atexit.register
+def _let_go() -> None:
+    """The process ends: code that is kept beyond that outlives what tells of its end, as torch's compiler does."""
+    for forget in (KINDS.clear, _alive.clear, *forgetting):
+        forget()
 
 
 def _choice_of(module: str, kind: int) -> int:

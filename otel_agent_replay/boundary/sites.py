@@ -50,7 +50,7 @@ _spots: dict[tuple[int, int], Spot] = {}
 _sites: dict[tuple[int, ...], Site] = {}
 """By the code objects and instructions of the frames that name it."""
 
-forgetting.extend((_paces.clear, _sites.clear))
+forgetting.extend((_paces.clear, _spots.clear, _sites.clear))
 
 
 def site_of(frame: FrameType) -> Site:

@@ -17,6 +17,7 @@ that this module reads and makes.
     random:seed                                                         32 bytes
     random:state                                                        625 words and, where it has one, a double
     random:numpy:NAME                                                   a number, bytes, or JSON: a state or an array
+    random:torch:NAME                                                   text: nothing, a state; a seed, 16 hex digits
     random:getnode                                                      int of 48 bits
     random:tempfile                                                     8 characters of a file's name
     random:uuid4 (and uuid1, uuid6, uuid7, uuid8)                       the UUID as text
@@ -248,6 +249,8 @@ def draw(name: str, generator: random.Random) -> object:
         return generator.randbytes(SEED_BYTES)
     if kind == "state":
         return state_bytes(generator.getstate())
+    if kind == "torch":
+        return f"{generator.getrandbits(64):016x}"
     if kind == "numpy":
         return f'{{"seed":"{generator.getrandbits(128):032x}"}}'
     if kind == "getnode":
