@@ -49,6 +49,8 @@ class Child:
     """Whatever still happens to its pipes is no step."""
     outputs: list[Output] = field(default_factory=list)
     """Files of the program that it writes to."""
+    ends: list[Any] = field(default_factory=list)
+    """Ends of pipes of the program's own to it."""
 
     def step(
         self,

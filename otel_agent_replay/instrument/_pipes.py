@@ -5,9 +5,12 @@ In a replay they are real pipes that lead nowhere: they can be waited for, and n
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import stat
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
@@ -25,15 +28,15 @@ KNOWN: dict[int, ref[Pipe]] = {}
 class Pipe(io.FileIO):
     """An end of a pipe to a command. In a replay it leads nowhere, and gives what was recorded."""
 
-    def __init__(self, number: int, mode: str, child: Child, what: str) -> None:
-        super().__init__(number, mode)
+    def __init__(self, number: int, mode: str, child: Child, what: str, *, lent: bool = False) -> None:
+        super().__init__(number, mode, closefd=not lent)
         self.child = child
         self.what = what
         self.beyond = -1
         """The other end, where it is to stay open."""
         looks = os.fstat(number)
         self.looks = (looks.st_dev, looks.st_ino)
-        self._number = number
+        self.number = number
         KNOWN[number] = ref(self)
 
     def readinto(self, buffer: Any) -> Any:
@@ -60,9 +63,9 @@ class Pipe(io.FileIO):
         return self.child.step(self.what, held, lambda: super(Pipe, self).write(held))
 
     def close(self) -> None:
-        known = KNOWN.get(self._number)
+        known = KNOWN.get(self.number)
         if known is not None and known() in (self, None):
-            del KNOWN[self._number]
+            del KNOWN[self.number]
         beyond, self.beyond = self.beyond, -1
         if beyond >= 0:
             os.close(beyond)
@@ -80,6 +83,58 @@ def of(number: object) -> Pipe | None:
     except OSError:
         return None
     return pipe if (looks.st_dev, looks.st_ino) == pipe.looks else None  # else it was closed by its number
+
+
+def lend(child: Child, given: Mapping[str, int]) -> None:
+    """Know the ends, in this process, of pipes of its own whose other ends a command is given.
+
+    Args:
+        child: the command, which keeps them.
+        given: the descriptors that it has as its streams, by their names.
+    """
+    for name, number in given.items():
+        for end, mode in _other_ends(number, wanted=os.O_WRONLY if name == "stdin" else os.O_RDONLY):
+            if of(end) is None:
+                child.ends.append(Pipe(end, mode, child, name, lent=True))
+
+
+def is_lent(number: int) -> bool:
+    """Whether the other end of this pipe is known."""
+    return any(of(end) is not None for end, _ in _other_ends(number, wanted=os.O_RDONLY))
+
+
+def _other_ends(number: int, wanted: int) -> list[tuple[int, str]]:
+    """Descriptors of the other end of a pipe, and how they are opened; none where the system does not tell."""
+    found: list[tuple[int, str]] = []
+    with suppress(OSError):
+        looks = os.fstat(number)
+        if not stat.S_ISFIFO(looks.st_mode):
+            return []
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (no paths are wanted)
+            with suppress(OSError):  # the descriptor of this very look is gone
+                end = os.fstat(int(name))
+                same = (end.st_dev, end.st_ino) == (looks.st_dev, looks.st_ino)
+                if same and fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE == wanted:
+                    found.append((int(name), "wb" if wanted == os.O_WRONLY else "rb"))
+    return found
+
+
+def opened(pipe: Pipe, mode: str, buffering: int, text: Mapping[str, Any], *, closefd: bool) -> Any:
+    """What `open` gives of the descriptor of an end: a file whose reads and writes are steps.
+
+    Args:
+        pipe: the end.
+        mode: as `open` takes it.
+        buffering: the same.
+        text: encoding, errors and newline, as `open` takes them.
+        closefd: whether the descriptor is closed with the file.
+    """
+    raw: Any = Pipe(pipe.number, pipe.mode, pipe.child, pipe.what, lent=not closefd)
+    if buffering == 0:
+        return raw
+    buffer = io.BufferedWriter if raw.writable() else io.BufferedReader
+    made: Any = buffer(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+    return made if "b" in mode else io.TextIOWrapper(made, **text, line_buffering=buffering == 1)
 
 
 def connect(self: Any, child: Child, options: Mapping[str, Any]) -> None:

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_agent_replay.boundary.session import Call
-from otel_agent_replay.instrument import _paths, _typed, _written
+from otel_agent_replay.instrument import _paths, _pipes, _typed, _written
 from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
-from otel_agent_replay.instrument._asking import cross
+from otel_agent_replay.instrument._asking import COMMANDS, cross, lane_of
 from otel_agent_replay.instrument._paths import Asked, asked
 from otel_agent_replay.recording.values import Kind, Returned
 
@@ -104,6 +104,10 @@ def _open(original: Callable[..., Any]) -> Callable[..., Any]:
             typed = _typed.opened(file, mode, buffering, encoding, errors, newline, closefd=closefd)
             if typed is not None:
                 return typed
+        pipe = _pipes.of(file) if _pipes.KNOWN and type(mode) is str else None
+        if pipe is not None and lane_of(COMMANDS) is not None and (buffering != 0 or "b" in mode):
+            text = {"encoding": encoding, "errors": errors, "newline": newline}
+            return _pipes.opened(pipe, mode, buffering, text, closefd=closefd)
         found = asked(file, opens=True) if opener is None else None  # an opener opens by `os.open`
         if found is None or type(mode) is not str:
             made = original(file, mode, buffering, encoding, errors, newline, closefd, opener)
