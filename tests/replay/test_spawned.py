@@ -162,3 +162,33 @@ def test_output_that_goes_elsewhere_is_said_not_to_be_recorded(bench) -> None:
     (row,) = bench.runs()
     assert not row["complete"]
     assert "output of process:echo" in bench.replay().err
+
+
+UNCAPTURED = {
+    "pty.spawn": """
+import pty
+pty.spawn(["echo", "hello"])
+""",
+    "forkpty": """
+import os
+pid, number = os.forkpty()
+if not pid:
+    os.execlp("echo", "echo", "hello")
+os.read(number, 100)
+os.waitpid(pid, 0)
+""",
+    "fork": """
+import os
+if not (pid := os.fork()):
+    os.execv("/bin/echo", ["echo", "hello"])
+os.waitpid(pid, 0)
+""",
+}
+
+
+@pytest.mark.parametrize("name", UNCAPTURED)
+def test_what_a_copy_of_the_program_becomes_is_said_not_to_be_recorded(bench, name: str) -> None:
+    bench.record(UNCAPTURED[name])
+    (row,) = bench.runs()
+    assert not row["complete"]
+    assert "not captured when recorded: process echo started by" in bench.replay().err

@@ -71,7 +71,7 @@ def _put(patches: Patches) -> None:
     for name in STARTS:
         if hasattr(os, name):
             original = getattr(os, name)
-            patches.put(os, name, unbindable(_start(original), original, "os"))
+            patches.put(os, name, unbindable(_start(original, replaces=name.startswith("exec")), original, "os"))
 
 
 _installation = Installation(_put)
@@ -163,13 +163,24 @@ def _popen(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _start(original: Callable[..., Any]) -> Callable[..., Any]:
+def _start(original: Callable[..., Any], *, replaces: bool) -> Callable[..., Any]:
     def start(_: object, *args: Any, **kwargs: Any) -> Any:
         if args:
-            _starting(args[0], caller())
+            named = args[1] if replaces and len(args) > 1 else args[0]  # of a search, its first place says nothing
+            _starting(named, caller())
+            if replaces:
+                _write()
         return original(*args, **kwargs)
 
     return start
+
+
+def _write() -> None:
+    """The program is about to be replaced, in a forked child or here: what waits would never be written."""
+    lane = lanes.current()
+    flush = None if lane is None or lane.session.replaying else getattr(lane.session, "flush", None)
+    if flush is not None:
+        flush()
 
 
 # -- what becomes of it ------------------------------------------------------------------------------------
