@@ -13,11 +13,13 @@ import base64
 import binascii
 import functools
 import os
+import sys
 import threading
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument._ambient import entropy_reading
 from otel_agent_replay.recording.values import Note, NoteKind
 
@@ -90,9 +92,14 @@ class Shape:
         return number
 
 
-_left: WeakKeyDictionary[Any, tuple[WeakKeyDictionary[Lane, bytes], WeakKeyDictionary[Lane, bytes]]]
-_left = WeakKeyDictionary()
-"""Where each lane has left each generator: the last one that is recorded, and every one that is replayed."""
+_left: dict[int, tuple[Any, WeakKeyDictionary[Lane, bytes], WeakKeyDictionary[Lane, bytes]]] = {}
+"""Where lanes have left each generator, by its id: the last one that is recorded, and every one that is replayed.
+
+Older versions of torch let nobody hold a generator weakly. So those that nobody else holds are given up now and then.
+"""
+_FEWEST: Final = 64
+_most = _FEWEST
+"""So many generators are known before it is looked who holds them."""
 
 _lock = threading.RLock()
 """Held from a look at a generator to the end of the draw."""
@@ -216,36 +223,58 @@ def _from(
 ) -> Any:
     """Perform a draw, or a look, of a generator that stands where it stood."""
     with _lock:
-        state = shape.state(generator)
-        left = _lanes(generator, lane).get(lane)
-        if left is None and generator is not shape.default:
-            left = shape.fresh
-        told = lane.session.read(lane, source, frame, lambda: "" if state == left else _text(state))
-        if not isinstance(told, str):
-            raise ValueError("a recorded generator of torch is no text")
-        derived = len(told) == _SEED_DIGITS
-        if derived and not look:
-            shape.seed(generator, told)
-        else:
-            wanted = left if derived or not told else _state(told)
-            if wanted is not None and wanted != state:
-                shape.put(generator, wanted)
+        try:
+            back = _stand(shape, generator, lane, frame, source, look=look)
+        except Exception as error:
+            if lane.session.replaying:
+                raise
+            fault("recording where a generator of torch stands", error, lane.session.note)
+            return perform()
         _inside.draw = True
         try:
             return perform()
         finally:
             _inside.draw = False
-            if derived and not look:
-                shape.put(generator, state)
-            else:
+            if back is None:
                 _leave(generator, lane, shape.state(generator))
+            else:
+                shape.put(generator, back)
+
+
+def _stand(shape: Shape, generator: Any, lane: Lane, frame: FrameType, source: str, *, look: bool) -> bytes | None:
+    """Let a generator stand where it stood; gives where to put it back afterwards, if the draw is not to move it."""
+    state = shape.state(generator)
+    left = _lanes(generator, lane).get(lane)
+    if left is None and generator is not shape.default:
+        left = shape.fresh
+    told = lane.session.read(lane, source, frame, lambda: "" if state == left else _text(state))
+    if not isinstance(told, str):
+        raise ValueError("a recorded generator of torch is no text")
+    derived = len(told) == _SEED_DIGITS
+    if derived and not look:
+        shape.seed(generator, told)
+        return state
+    wanted = left if derived or not told else _state(told)
+    if wanted is not None and wanted != state:
+        shape.put(generator, wanted)
+    return None
 
 
 def _lanes(generator: Any, lane: Lane) -> WeakKeyDictionary[Lane, bytes]:
-    known = _left.get(generator)
+    known = _left.get(id(generator))
     if known is None:
-        known = _left.setdefault(generator, (WeakKeyDictionary(), WeakKeyDictionary()))
-    return known[lane.session.replaying]
+        if len(_left) >= _most:
+            _give_up()
+        known = _left.setdefault(id(generator), (generator, WeakKeyDictionary(), WeakKeyDictionary()))
+    return known[2 if lane.session.replaying else 1]
+
+
+def _give_up() -> None:
+    global _most  # noqa: PLW0603 (it belongs to what is known)
+    for key in list(_left):
+        if sys.getrefcount(_left[key][0]) <= 2:  # we hold it, and so does whoever counts
+            del _left[key]
+    _most = max(_FEWEST, 2 * len(_left))
 
 
 def _leave(generator: Any, lane: Lane, state: bytes) -> None:

@@ -255,6 +255,18 @@ def test_one_lane_costs_next_to_nothing(torch, ambient):
 
 
 @needs_torch
+def test_generators_that_nobody_holds_are_given_up(torch, ambient):
+    from otel_agent_replay.instrument import _torch_random
+
+    with ambient().here():
+        kept = [torch.Generator().manual_seed(number) for number in range(5)]
+        for number in range(1000):
+            torch.rand(1, generator=torch.Generator().manual_seed(number))
+        known = {id(known[0]) for known in _torch_random._left.values()}
+        assert len(known) <= _torch_random._FEWEST and {id(generator) for generator in kept} <= known
+
+
+@needs_torch
 def test_a_recorded_state_that_is_none_is_told(torch, ambient):
     def run():
         return torch.rand(1)
