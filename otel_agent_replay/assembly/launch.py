@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_agent_replay
-from otel_agent_replay.assembly import replays, stopping
+from otel_agent_replay.assembly import replays
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
@@ -23,7 +23,6 @@ from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.replay import expectation
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
@@ -123,10 +122,7 @@ def replay(
         CannotStart: the command cannot be run here, or may not be unasked.
         UsageError: an expectation, a position or the command is not understood.
     """
-    for text in expected:
-        expectation.parse(text)
-    if stop_at:
-        stopping.at(stop_at)
+    _check(expected, stop_at)
     with tempfile.TemporaryDirectory(prefix="agent-replay-") as name:
         folder = Path(name)
         run_id = find.find_run(settings, wanted)
@@ -225,6 +221,19 @@ def _unjudged(run: RunRecord, status: int, why: str) -> Replayed:
         "recorded_as": None,
     }
     return Replayed(EXIT_CANNOT_JUDGE, report, [f"{run.run_id}: {why}"])
+
+
+def _check(expected: Sequence[str], stop_at: str) -> None:
+    """Raises UsageError where an expectation or a position is not understood."""
+    if expected:
+        from otel_agent_replay.replay import expectation  # noqa: PLC0415 (a replay starts at once)
+
+        for text in expected:
+            expectation.parse(text)
+    if stop_at:
+        from otel_agent_replay.assembly import stopping  # noqa: PLC0415 (the same)
+
+        stopping.at(stop_at)
 
 
 def _run_of(path: Path, run_id: str) -> RunRecord:
