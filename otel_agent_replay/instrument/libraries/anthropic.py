@@ -51,7 +51,7 @@ def describe(client: Any, cast_to: Any, options: Any, *_: object, **__: object) 
     attributes[genai.OPERATION] = endpoint.operation
     attributes[names.SERVING] = genai.serving_hash(attributes)
     name = f"{endpoint.operation} {attributes.get(genai.REQUEST_MODEL, '')}".rstrip()
-    return Call(Kind.MODEL, endpoint.key, wire=True, name=name, attributes=attributes, types=wire.transport_errors())
+    return Call(Kind.MODEL, endpoint.key, wire=True, name=name, attributes=attributes, allowed=wire.transport_errors())
 
 
 @wire.remembered

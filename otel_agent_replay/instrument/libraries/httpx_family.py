@@ -58,7 +58,7 @@ def _describe(name: str) -> Callable[..., Call | Refused | None]:
             wire=True,
             name=f"{request.method} {host}",
             attributes=attributes,
-            types=wire.transport_errors(),
+            allowed=wire.transport_errors(),
         )
 
     return describe

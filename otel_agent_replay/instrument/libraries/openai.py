@@ -60,7 +60,9 @@ def describe(client: Any, cast_to: Any, options: Any, *_: object, **__: object) 
         attributes[genai.API_TYPE] = endpoint.api
     attributes[names.SERVING] = genai.serving_hash(attributes)
     name = f"{endpoint.operation} {attributes.get(genai.REQUEST_MODEL, '')}".rstrip()
-    return Call(endpoint.kind, endpoint.key, wire=True, name=name, attributes=attributes, types=wire.transport_errors())
+    return Call(
+        endpoint.kind, endpoint.key, wire=True, name=name, attributes=attributes, allowed=wire.transport_errors()
+    )
 
 
 @wire.remembered

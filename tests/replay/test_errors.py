@@ -1,0 +1,70 @@
+"""Errors that a program saw come back whole: the same types, in every cause."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CAUSES = """
+import asyncio, os
+import FAMILY as http
+
+def show(error):
+    while error is not None:
+        print(type(error).__module__, type(error).__name__, error)
+        error = error.__cause__ or error.__context__
+
+async def main(url):
+    async with http.AsyncClient() as client:
+        try:
+            await client.get(url)
+        except http.HTTPError as error:
+            show(error)
+
+for url in os.environ["BASE_URL"], "http://127.0.0.1:1":
+    asyncio.run(main(url))
+    try:
+        http.get(url)
+    except http.HTTPError as error:
+        show(error)
+"""
+
+
+@pytest.fixture
+def resetting() -> Iterator[str]:
+    """The URL of a server that resets each connection once it was asked something."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.mark.parametrize("family", ["httpx", "httpx2"])
+def test_causes_below_the_client_keep_their_types(bench, resetting: str, family: str) -> None:
+    """Of what the client is built on, too, which a replay, that connects to nothing, has not imported."""
+    bench.base_url = resetting
+    out = bench.record(CAUSES.replace("FAMILY", family))
+    core = "httpcore2" if family == "httpx2" else "httpcore"
+    assert f"{core} ReadError" in out and f"{core} ConnectError" in out
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
