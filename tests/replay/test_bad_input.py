@@ -93,6 +93,16 @@ def test_a_program_that_has_moved(recorded) -> None:
     assert bench.replay(sys.executable, "elsewhere.py").code == 0
 
 
+@pytest.mark.parametrize("command", [("-",), (), ("-u", "-"), ("-W", "error")], ids=" ".join)
+def test_a_program_from_standard_input(bench, command: tuple[str, ...]) -> None:
+    """It is not kept: the replay neither takes what it has there for the program nor waits for somebody to type."""
+    recorded = bench.run(BIN / "opentelemetry-instrument", sys.executable, *command, input=PROGRAM)
+    again = bench.replay(input="print('something else')")
+    assert (again.code, again.out) == (125, "")
+    assert "standard input" in sentence(again.err)
+    assert bench.replay("python", "-", input=PROGRAM).out == recorded.stdout
+
+
 def test_a_recording_of_another_user(recorded) -> None:
     bench, out, _ = recorded
     (bench.folder / "home" / "trust.key").unlink()
