@@ -11,10 +11,8 @@ driver perform its steps.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -27,11 +25,10 @@ from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, _headers
 from otel_agent_replay.instrument._body import HeldBody
 from otel_agent_replay.instrument._stream import AsyncPlayed, AsyncTap, Played, SyncPlayed, SyncTap, Tap
-from otel_agent_replay.recording.allowed import Allowed
 from otel_agent_replay.recording.values import End, Raised, Returned, WireHead, WireRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Iterator
+    from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
     from types import ModuleType
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -39,12 +36,6 @@ if TYPE_CHECKING:
     from otel_agent_replay.instrument._patch import Function
     from otel_agent_replay.instrument.genai import Attributes, Reading
     from otel_agent_replay.recording.values import Outcome
-
-FAMILIES = ("httpx", "httpx2")
-"""HTTP libraries of the same shape."""
-
-BENEATH = ("httpcore", "httpcore2", "h11", "h2.exceptions", "hpack.exceptions", "anyio")
-"""What they are built on: its exceptions are the causes of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +45,6 @@ class Family:
     module: ModuleType
     sync_stream: Callable[[Played], Any]
     async_stream: Callable[[Played], Any]
-    errors: tuple[type[Exception], ...]
 
     def decoder(self, response: Any) -> Any:
         """A decoder of this response's content coding: a new one, for the response keeps its own."""
@@ -70,32 +60,7 @@ def family(name: str) -> Family:
         module,
         type("SyncPlayed", (SyncPlayed, module.SyncByteStream), {}),
         type("AsyncPlayed", (AsyncPlayed, module.AsyncByteStream), {}),
-        tuple(exceptions_of(module)),
     )
-
-
-def exceptions_of(module: ModuleType) -> Iterator[type[Exception]]:
-    """The exceptions among the names of a module."""
-    for thing in vars(module).values():
-        if isinstance(thing, type) and issubclass(thing, Exception):
-            yield thing
-
-
-def transport_errors() -> Allowed:
-    """The exceptions that an attempt may end with, and their causes, of every family that the program has imported."""
-    return _errors(*[name for name in FAMILIES if name in sys.modules])
-
-
-@functools.cache
-def _errors(*names: str) -> Allowed:
-    return Allowed(lambda: (*(error for name in names for error in family(name).errors), *_errors_beneath()))
-
-
-def _errors_beneath() -> Iterator[type]:
-    """Exceptions of what the families are built on. A replay, which connects to nothing, may not have imported it."""
-    for name in BENEATH:
-        with suppress(ImportError):
-            yield from exceptions_of(importlib.import_module(name))
 
 
 def remembered(make: Callable[[str, Any], Attributes]) -> Callable[[str, Any], Attributes]:

@@ -68,3 +68,35 @@ def test_causes_below_the_client_keep_their_types(bench, resetting: str, family:
     assert f"{core} ReadError" in out and f"{core} ConnectError" in out
     replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+ALARM = """
+import os, signal
+import httpx2, openai
+
+class TooLate(Exception):
+    pass
+
+def ring(number, frame):
+    raise TooLate(number)
+
+signal.signal(signal.SIGALRM, ring)
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+for ask in lambda: model.models.list(), lambda: model.embeddings.create(model="m", input="x"):
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        ask()
+    except TooLate as error:
+        print("too late", error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_what_a_signal_handler_raised_into_a_call_keeps_its_type(bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        bench.base_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        out = bench.record(ALARM)
+    assert out.count("too late") == 2
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
