@@ -68,6 +68,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
     zone = run.world.get("timezone")
     zone = zone if isinstance(zone, str) else None
     if command:
+        check_program(command)
         return Plan(own_command(command), str(Path.cwd()), seed, zone)
     recorded = _recorded_command(run)
     directory = str(run.world.get("directory") or ".")
@@ -275,7 +276,9 @@ def _program(command: Sequence[str]) -> str | None:
     rest = command[1 + len(options) :]
     return (
         rest[0]
-        if rest and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
+        if rest
+        and rest[0] != "-"
+        and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
         else None
     )
 
