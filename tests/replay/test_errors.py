@@ -100,3 +100,28 @@ def test_what_a_signal_handler_raised_into_a_call_keeps_its_type(bench) -> None:
     assert out.count("too late") == 2
     replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+TOOL = """
+import requests
+from otel_agent_replay import boundary
+
+@boundary("tool", "fetch")
+def fetch():
+    requests.get("http://127.0.0.1:1")
+
+try:
+    fetch()
+except requests.RequestException as error:
+    while error is not None:
+        print(type(error).__module__, type(error).__name__)
+        error = error.__cause__ or error.__context__
+"""
+
+
+def test_what_a_tool_raised_keeps_the_types_of_its_causes(bench) -> None:
+    """The tool's module imports none of what its client is built on."""
+    out = bench.record(TOOL)
+    assert "urllib3.exceptions MaxRetryError" in out
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
