@@ -157,13 +157,15 @@ class _Do(Enum):
 
 _Attempt: TypeAlias = "Generator[_Do | Turn, Outcome, Outcome]"
 
-_sending: ContextVar[bool] = ContextVar("otel_agent_replay_sending", default=False)
-"""Inside a live transport: one that is built on another HTTP client makes no attempt of its own."""
+_sending: ContextVar[Crossing | None] = ContextVar("otel_agent_replay_sending", default=None)
+"""Whose attempt a live transport makes: one that is built on another HTTP client makes none of its own. It may stand in
+a context that several tasks share, each with a crossing of its own."""
 
 
 def _beneath() -> Crossing | None:
     lane = lanes.current()
-    return None if lane is None or _sending.get() else lane.beneath
+    crossing = None if lane is None else lane.beneath
+    return None if crossing is None or _sending.get() is crossing else crossing
 
 
 def transported(name: str) -> Callable[[Function], Function]:
@@ -246,7 +248,7 @@ def _attempt(family: Family, request: Any, tap: Callable[[Any, Tap], Any], playe
     exchange = crossing.attempt(asked)
     if exchange.answer is not None:
         return (yield from _served(family, crossing, exchange, exchange.answer, request, held, played))
-    inside = _sending.set(True)
+    inside = _sending.set(crossing)
     outcome = yield _Do.SEND
     _sending.reset(inside)
     if isinstance(outcome, Returned):
