@@ -22,6 +22,10 @@ FAMILIES = ("httpx", "httpx2")
 BENEATH = ("httpcore", "httpcore2", "h11", "h2.exceptions", "hpack.exceptions", "anyio")
 """What they are built on: its exceptions are the causes of theirs."""
 
+RAISED = (Exception, KeyboardInterrupt, SystemExit)
+"""What ends an attempt, or its body, with an error: an interrupt and an exit are raised by the handlers of signals into
+whatever waits. Anything else, such as a cancellation or the close of a generator, leaves it."""
+
 
 def transport_errors() -> Mapping[str, type]:
     """The exceptions that an attempt may end with, and their causes, by reference.

@@ -24,6 +24,7 @@ from otel_agent_replay.boundary import lanes, session
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, _headers
 from otel_agent_replay.instrument._body import HeldBody
+from otel_agent_replay.instrument._failures import RAISED
 from otel_agent_replay.instrument._stream import AsyncPlayed, AsyncTap, Played, SyncPlayed, SyncTap, Tap
 from otel_agent_replay.recording.values import End, Raised, Returned, WireHead, WireRequest
 
@@ -305,7 +306,7 @@ def _unconnected(family: Family) -> tuple[type[Exception], ...]:
 def _failed(exchange: Exchange, outcome: Outcome, held: HeldBody | None) -> None:
     """No response came."""
     error = outcome.error if isinstance(outcome, Raised) else None
-    if isinstance(error, Exception):
+    if isinstance(error, RAISED):
         exchange.end(End.RAISED, error)
     else:
         exchange.end(End.ABANDONED)

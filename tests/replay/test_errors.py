@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.conftest import BIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,3 +130,60 @@ def test_what_a_tool_raised_keeps_the_types_of_its_causes(bench) -> None:
     assert "urllib3.exceptions MaxRetryError" in out
     replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+INTERRUPTED = """
+import os, signal, sys
+import openai
+
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+
+def stop(number, frame):
+    sys.exit(7)
+
+def answer():
+    try:
+        model.embeddings.create(model="m", input="x")
+    except KeyboardInterrupt:
+        print("interrupted")
+
+signal.signal(signal.SIGTERM, stop)
+print("asks", flush=True)
+answer()
+print("goes on", flush=True)
+answer()
+"""
+
+
+def test_an_interrupt_and_an_exit_in_a_call_are_replayed(bench) -> None:
+    """As Ctrl-C and a supervisor give them, from outside."""
+    path = bench.write(INTERRUPTED)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        bench.base_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        line = [BIN / "opentelemetry-instrument", sys.executable, path]
+        program = subprocess.Popen(line, env=bench.env, cwd=bench.folder, stdout=subprocess.PIPE, text=True)
+        assert program.stdout is not None
+        out = ""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            while not out.endswith(("asks\n", "goes on\n")) or (number == signal.SIGTERM and "goes on" not in out):
+                out += program.stdout.readline()
+            connection, _ = silent.accept()
+            with connection:
+                connection.recv(1)  # it has asked, and waits
+                program.send_signal(number)
+                out += program.stdout.readline() if number == signal.SIGINT else ""
+        out += program.stdout.read()
+        program.stdout.close()
+        assert program.wait(60) == 7
+    assert out == "asks\ninterrupted\ngoes on\n"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert replayed.report["outcome"]["exit_status"] == 7
+
+
+def test_an_exit_in_a_tool_is_replayed(bench) -> None:
+    program = "import sys\nfrom otel_agent_replay import boundary\nboundary('tool', 'stop').call(sys.exit, 5)\n"
+    bench.record(program, code=5)
+    replayed = bench.replay()
+    assert replayed.code == 0, replayed.err
+    assert replayed.report["outcome"]["exit_status"] == 5
