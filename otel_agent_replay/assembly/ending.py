@@ -62,12 +62,16 @@ class Ending:
         atexit.register(self.tell)
 
     def tell(self) -> None:
-        """The process ends now. Later calls, and calls in a forked child, do nothing."""
+        """The process ends now. Later calls wait until that is told; calls in a forked child do nothing.
+
+        A process whose main thread ends while another tells would be gone before it is told.
+        """
+        if real.getpid() != self._pid:
+            return
         with self._lock:
-            if self._told or real.getpid() != self._pid:
-                return
-            self._told = True
-        self._ended(self.outcome())
+            if not self._told:
+                self._told = True
+                self._ended(self.outcome())
 
     def forget(self) -> None:
         """Tell nobody."""

@@ -67,6 +67,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
     zone = run.world.get("timezone")
     zone = zone if isinstance(zone, str) else None
     if command:
+        check_program(command)
         return Plan(own_command(command), str(Path.cwd()), seed, zone)
     recorded = _recorded_command(run)
     directory = str(run.world.get("directory") or ".")
@@ -74,6 +75,11 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
         raise Untrusted(run.run_id, f"cd {shlex.quote(directory)} && {shlex.join(recorded)}")
     if not Path(directory).is_dir():
         raise CannotStart(f"The directory {directory} that the run was recorded in is gone; give a command after `--`.")
+    if _is_typed_in(recorded):
+        raise CannotStart(
+            f"The program of {run.run_id} came from standard input, which is not kept; give it again, as in "
+            "`-- python - < FILE`."
+        )
     program = _program(recorded)
     if program is not None and not (Path(directory) / program).exists():
         raise CannotStart(f"The program {program} is not in {directory} any more; give a command after `--`.")
@@ -279,9 +285,19 @@ def _program(command: Sequence[str]) -> str | None:
     rest = command[1 + len(options) :]
     return (
         rest[0]
-        if rest and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
+        if rest
+        and rest[0] != "-"
+        and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
         else None
     )
+
+
+def _is_typed_in(command: Sequence[str]) -> bool:
+    """Whether Python reads its program from standard input."""
+    options = interpreter_options(command)
+    if "python" not in Path(command[0]).name or any(option[:2] in ("-m", "-c") for option in options):
+        return False
+    return command[1 + len(options) :][:1] in ([], ["-"])
 
 
 def interpreter_options(command: Sequence[str]) -> list[str]:
