@@ -23,6 +23,7 @@ from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
+from otel_agent_replay.recording.tally import CHILD
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def own_command(command: Sequence[str]) -> list[str]:
 
 
 def _recorded_command(run: RunRecord) -> list[str]:
-    if run.entry.get("kind") != "process":
+    if run.entry.get("kind") not in ("process", CHILD):
         return [sys.executable, *RUN_ENTRY]
     argv = run.entry.get("argv")
     command = [str(part) for part in argv] if isinstance(argv, list) else []

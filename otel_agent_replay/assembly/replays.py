@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from otel_agent_replay import settings
 from otel_agent_replay.boundary import real
 from otel_agent_replay.errors import UsageError
+from otel_agent_replay.recording.tally import CHILD
 from otel_agent_replay.recording.values import End, Note, NoteKind, RunRecord
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _entry(recording: Recording, within: Transcript | None) -> dict[str, Json]:
     """What the replay is an execution of: this process, or the origin's function or request."""
     origin = recording.run
     entry: dict[str, Json] = {name: origin.entry[name] for name in _KEPT_ENTRY if name in origin.entry}
-    if entry.get("kind") == "process":
+    if entry.get("kind") in ("process", CHILD):
         entry["argv"] = list(sys.orig_argv)
     if within is not None:
         entry["within"] = {"run": within.run.run_id}

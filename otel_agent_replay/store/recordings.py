@@ -11,7 +11,7 @@ from otel_agent_replay.errors import AmbiguousRun, StoreError, UnknownRun, Unrea
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.recording.tally import WORKER, RunTally, merged, run_id_of
+from otel_agent_replay.recording.tally import RunTally, merged, run_id_of
 from otel_agent_replay.store import schema, select, shipping
 from otel_agent_replay.store.clickhouse import Engine, embedded_path, is_embedded
 from otel_agent_replay.store.spool import Spool, index
@@ -220,7 +220,7 @@ class Recordings:
                 again = again or known is not None  # a forked child's file tells less of a run than its parent's
             candidates = tallies if again else [*found.runs, *([best[1]] if best else [])]
             best = max(
-                ((tallies[run_id].started_ns, run_id) for run_id in candidates if _is_program(tallies[run_id])),
+                ((tallies[run_id].started_ns, run_id) for run_id in candidates if tallies[run_id].is_program),
                 default=None,
             )
         if (best is None or self._shipped()) and self._has_store():
@@ -299,11 +299,6 @@ def _frames_in(file: SpoolFile, run_id: str) -> Iterator[Frame]:
     for item in file.scan():
         if isinstance(item, Frame) and run_id_of(item) == run_id:
             yield item
-
-
-def _is_program(tally: RunTally) -> bool:
-    """Whether a run is no replay, and no process that another started to work for it."""
-    return not tally.origin and tally.entry != WORKER
 
 
 def _unreadable(indexes: list[Index]) -> None:
