@@ -99,10 +99,18 @@ class Answers:
         return recorder.begin(self.main)
 
     def prelude(self) -> ReplaySession | None:
-        """A session for the process that the run was begun in: it answers what importing the program reads."""
+        """A session for the process that the run was begun in: it answers what importing the program reads.
+
+        That is the outermost: a run may have begun in another one.
+        """
+        found = None
         place = self.main.recording.run.entry.get("within")
-        recording = self._recordings.get(str(place["run"])) if isinstance(place, dict) else None
-        return None if recording is None else self._session(recording)
+        for _ in self._recordings:
+            outer = self._recordings.get(str(place["run"])) if isinstance(place, dict) else None
+            if outer is None:
+                break
+            found, place = outer, outer.run.entry.get("within")
+        return None if found is None else self._session(found)
 
     def begin(self, name: str, entry: dict[str, Json], parent: tuple[int, int] | None) -> Answering | None:
         """The recorded run that began at this place; None where there is none, so that its calls diverge."""

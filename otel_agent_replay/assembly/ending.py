@@ -1,13 +1,11 @@
 """How the program of this process ends: exit status, exception, declared outcome, standard output.
 
-Python tells nobody the status of a bare ``raise SystemExit(n)``: only `sys.exit`, `exit`, `quit`, `os._exit`
-and an uncaught exception are seen. Where the status is not known it is left out and never compared.
+Where the status is not known it is left out and never compared.
 """
 
 from __future__ import annotations
 
 import atexit
-import builtins
 import os
 import sys
 import threading
@@ -15,6 +13,7 @@ import traceback
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from otel_agent_replay.assembly import exits
 from otel_agent_replay.boundary import callers, real
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import codec
@@ -62,12 +61,16 @@ class Ending:
         atexit.register(self.tell)
 
     def tell(self) -> None:
-        """The process ends now. Later calls, and calls in a forked child, do nothing."""
+        """The process ends now. Later calls wait until that is told; calls in a forked child do nothing.
+
+        A process whose main thread ends while another tells would be gone before it is told.
+        """
+        if real.getpid() != self._pid:
+            return
         with self._lock:
-            if self._told or real.getpid() != self._pid:
-                return
-            self._told = True
-        self._ended(self.outcome())
+            if not self._told:
+                self._told = True
+                self._ended(self.outcome())
 
     def forget(self) -> None:
         """Tell nobody."""
@@ -92,12 +95,15 @@ class Ending:
         self._exception = describe(error)
 
     def _watch_exit(self) -> None:
+        if not exits.watch(self._exiting):
+            self._status = None
         leave, leave_now = sys.exit, os._exit
 
         def exit_(code: object = None, /) -> NoReturn:
-            if threading.current_thread() is threading.main_thread():
-                self._status = status_of(code)
-            leave(code)  # type: ignore[arg-type]  # as the caller gave it
+            try:
+                leave(code)  # type: ignore[arg-type]  # as the caller gave it
+            except SystemExit:  # only what was caught is an exception yet, and asked for its code
+                raise
 
         def exit_now(status: int) -> NoReturn:
             if real.getpid() == self._pid:
@@ -107,10 +113,6 @@ class Ending:
 
         sys.exit = exit_
         os._exit = exit_now
-        for name in ("exit", "quit"):
-            quitter: Any = getattr(builtins, name, None)
-            if quitter is not None:
-                setattr(builtins, name, _Quitter(quitter, self))
 
     def _watch_exceptions(self) -> None:
         before = sys.excepthook
@@ -147,7 +149,7 @@ class Ending:
             return  # a stream that takes no attributes: its text is not compared
         self._tee = True
 
-    def exiting(self, code: object) -> None:
+    def _exiting(self, code: object) -> None:
         self._status = status_of(code)
 
 
@@ -165,21 +167,6 @@ def _agents_frames(trace: TracebackType | None) -> list[str]:
     return ["The program departed from its recording here:\n", *traceback.format_list(kept)]
 
 
-class _Quitter:
-    """`exit` and `quit` as the `site` module made them, with the status seen."""
-
-    def __init__(self, wrapped: Callable[[object], NoReturn], ending: Ending) -> None:
-        self._wrapped = wrapped
-        self._ending = ending
-
-    def __repr__(self) -> str:
-        return repr(self._wrapped)
-
-    def __call__(self, code: object = None) -> NoReturn:
-        self._ending.exiting(code)
-        self._wrapped(code)
-
-
 def run_outcome(declared: dict[str, Json], outcome: Outcome) -> dict[str, Json]:
     """How a run that is no process ended: `declared`, and `exception` or `returned`."""
     ended: dict[str, Json] = {"declared": dict(declared)} if declared else {}
@@ -191,7 +178,7 @@ def run_outcome(declared: dict[str, Json], outcome: Outcome) -> dict[str, Json]:
 
 
 def status_of(code: object) -> int:
-    """Exit status of the process for what was given to `sys.exit`."""
+    """Exit status of the process for the code of a `SystemExit`."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 VARIABLE = "OTEL_AGENT_REPLAY_HANDOVER"
 """Path of the handover file; set only by the replaying command, for its child."""
 
+STARTED_BY = "OTEL_AGENT_REPLAY_STARTED_BY"
+"""Process id and run of the recorded program; set by its recorder, for the commands that it starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handover:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import otel_agent_replay
-from otel_agent_replay.assembly import replays, stopping
+from otel_agent_replay.assembly import replays
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
@@ -23,7 +23,7 @@ from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.assemble import assemble
 from otel_agent_replay.recording.frames import Frame, scan
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.replay import expectation
+from otel_agent_replay.recording.tally import CHILD
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
     zone = run.world.get("timezone")
     zone = zone if isinstance(zone, str) else None
     if command:
+        check_program(command)
         return Plan(own_command(command), str(Path.cwd()), seed, zone)
     recorded = _recorded_command(run)
     directory = str(run.world.get("directory") or ".")
@@ -75,6 +76,11 @@ def plan_of(run: RunRecord, command: Sequence[str], *, trusted: bool) -> Plan:
         raise Untrusted(run.run_id, f"cd {shlex.quote(directory)} && {shlex.join(recorded)}")
     if not Path(directory).is_dir():
         raise CannotStart(f"The directory {directory} that the run was recorded in is gone; give a command after `--`.")
+    if _is_typed_in(recorded):
+        raise CannotStart(
+            f"The program of {run.run_id} came from standard input, which is not kept; give it again, as in "
+            "`-- python - < FILE`."
+        )
     program = _program(recorded)
     if program is not None and not (Path(directory) / program).exists():
         raise CannotStart(f"The program {program} is not in {directory} any more; give a command after `--`.")
@@ -123,10 +129,7 @@ def replay(
         CannotStart: the command cannot be run here, or may not be unasked.
         UsageError: an expectation, a position or the command is not understood.
     """
-    for text in expected:
-        expectation.parse(text)
-    if stop_at:
-        stopping.at(stop_at)
+    _check(expected, stop_at)
     with tempfile.TemporaryDirectory(prefix="agent-replay-") as name:
         folder = Path(name)
         run_id = find.find_run(settings, wanted)
@@ -227,6 +230,19 @@ def _unjudged(run: RunRecord, status: int, why: str) -> Replayed:
     return Replayed(EXIT_CANNOT_JUDGE, report, [f"{run.run_id}: {why}"])
 
 
+def _check(expected: Sequence[str], stop_at: str) -> None:
+    """Raises UsageError where an expectation or a position is not understood."""
+    if expected:
+        from otel_agent_replay.replay import expectation  # noqa: PLC0415 (a replay starts at once)
+
+        for text in expected:
+            expectation.parse(text)
+    if stop_at:
+        from otel_agent_replay.assembly import stopping  # noqa: PLC0415 (the same)
+
+        stopping.at(stop_at)
+
+
 def _run_of(path: Path, run_id: str) -> RunRecord:
     """The run alone, without its crossings."""
     data = path.read_bytes()
@@ -254,7 +270,7 @@ def own_command(command: Sequence[str]) -> list[str]:
 
 
 def _recorded_command(run: RunRecord) -> list[str]:
-    if run.entry.get("kind") != "process":
+    if run.entry.get("kind") not in ("process", CHILD):
         return [sys.executable, *RUN_ENTRY]
     argv = run.entry.get("argv")
     command = [str(part) for part in argv] if isinstance(argv, list) else []
@@ -270,9 +286,19 @@ def _program(command: Sequence[str]) -> str | None:
     rest = command[1 + len(options) :]
     return (
         rest[0]
-        if rest and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
+        if rest
+        and rest[0] != "-"
+        and not any(option in ("-m", "-c") or option[:2] in ("-m", "-c") for option in options)
         else None
     )
+
+
+def _is_typed_in(command: Sequence[str]) -> bool:
+    """Whether Python reads its program from standard input."""
+    options = interpreter_options(command)
+    if "python" not in Path(command[0]).name or any(option[:2] in ("-m", "-c") for option in options):
+        return False
+    return command[1 + len(options) :][:1] in ([], ["-"])
 
 
 def interpreter_options(command: Sequence[str]) -> list[str]:

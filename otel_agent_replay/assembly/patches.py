@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import callers, guard
-from otel_agent_replay.instrument import _commands, _filesystem, _patch, concurrency, instrumentors
+from otel_agent_replay.instrument import _ambient, _commands, _filesystem, _patch, concurrency, wired
 from otel_agent_replay.instrument.libraries import (
     asgi,
     changes,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.recording.values import Json, Note
 
-LIBRARIES = (*instrumentors.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
+LIBRARIES = (*wired.LIBRARIES, *asgi.LIBRARIES, *wsgi.LIBRARIES)
 """Libraries that are patched when the program imports them."""
 
 
@@ -72,9 +72,10 @@ def install(report: Callable[[Note], None], named: Iterable[str] = ()) -> Callab
     _commands.mask(environment.CREDENTIAL)
     with ExitStack() as undo:
         undo.callback(concurrency.install(report))
-        for own in OWN:
-            undo.callback(own.install())
-        undo.callback(torch.install(report))
+        with _ambient.together():
+            for own in OWN:
+                undo.callback(own.install())
+            undo.callback(torch.install(report))
         undo.callback(_patch.install(LIBRARIES, report))
         return undo.pop_all().close
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from otel_agent_replay.assembly import patches
 from otel_agent_replay.assembly.ending import Ending, run_outcome
+from otel_agent_replay.assembly.handover import STARTED_BY
 from otel_agent_replay.assembly.signing import sign
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.boundary.order import Gate
 from otel_agent_replay.errors import UsageError
-from otel_agent_replay.recording.tally import WORKER
+from otel_agent_replay.recording.tally import CHILD, WORKER
 from otel_agent_replay.recording.values import End, Note, NoteKind, Raised, RunRecord
 from otel_agent_replay.replay.record import RecordSession
 
@@ -68,7 +69,7 @@ class ProcessRecorder:
                 parent_span_id=0,
                 name=settings.name or _program_name(),
                 started_ns=real.time_ns(),
-                entry={"kind": WORKER if helper_of(sys.orig_argv) else "process", "argv": list(sys.orig_argv)},
+                entry=_entry(),
                 world={**world.describe_world(settings, os.environ), **_captured(settings)},
             ),
             strict=settings.order != "observed",
@@ -171,6 +172,7 @@ def start(settings: Settings) -> None:
     if helper_of(sys.orig_argv) == "resource_tracker":
         return
     recorder = ProcessRecorder(settings)
+    os.environ[STARTED_BY] = f"{real.getpid()}:{recorder.session.run.run_id}"
     patches.choose(recorder.session.run.world)
     patches.install(recorder.session.note, named=settings.environment)
     patches.take_process()
@@ -204,6 +206,17 @@ def _captured(settings: Settings) -> dict[str, Json]:
         "limit": settings.file_limit,
     }
     return {"captured": list(settings.capture), "files": files}
+
+
+def _entry() -> dict[str, Json]:
+    """How this process was entered; one that a recorded program has started says by which run."""
+    entry: dict[str, Json] = {"kind": "process", "argv": list(sys.orig_argv)}
+    pid, _, run_id = os.environ.get(STARTED_BY, "").partition(":")
+    if helper_of(sys.orig_argv):
+        entry["kind"] = WORKER
+    elif run_id and pid != str(real.getpid()):  # else the program has replaced itself (exec)
+        entry |= {"kind": CHILD, "started_by": run_id}
+    return entry
 
 
 def helper_of(argv: list[str]) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from otel_agent_replay import settings
 from otel_agent_replay.boundary import real
 from otel_agent_replay.errors import UsageError
+from otel_agent_replay.recording.tally import CHILD
 from otel_agent_replay.recording.values import End, Note, NoteKind, RunRecord
-from otel_agent_replay.replay.transcript import Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.recording.values import Json, Recording
     from otel_agent_replay.replay.answer import ReplaySession
     from otel_agent_replay.replay.report import Report
+    from otel_agent_replay.replay.transcript import Transcript
     from otel_agent_replay.settings import Settings
 
 _logger = logging.getLogger("otel_agent_replay")
@@ -79,6 +80,8 @@ class ReplayRecorder:
         if self._masker is not None:
             masker = self._masker.another()
             masker.begun(run)
+        from otel_agent_replay.replay.transcript import Transcript  # noqa: PLC0415 (only where a replay is recorded)
+
         transcript = Transcript(run, self._sink(self._writer, masker, shown=False))
         for trouble in self._troubles:
             transcript.note(Note(NoteKind.FAULT, trouble, incomplete=False))
@@ -116,7 +119,7 @@ def _entry(recording: Recording, within: Transcript | None) -> dict[str, Json]:
     """What the replay is an execution of: this process, or the origin's function or request."""
     origin = recording.run
     entry: dict[str, Json] = {name: origin.entry[name] for name in _KEPT_ENTRY if name in origin.entry}
-    if entry.get("kind") == "process":
+    if entry.get("kind") in ("process", CHILD):
         entry["argv"] = list(sys.orig_argv)
     if within is not None:
         entry["within"] = {"run": within.run.run_id}

@@ -188,7 +188,7 @@ class Program:
                 if (module, name) in self._recorded:
                     continue
                 alike = _body_likeness(self._recorded[function], body)
-                elsewhere = function[0] != module and function[1] != name
+                elsewhere = function[1] != name and module not in (function[0], *self._now(function[0]))
                 if alike > ALIKE and not elsewhere:
                     scores.append((alike + SequenceMatcher(None, function[1], name).ratio() / 5, name, function))
         renamed: dict[str, Function] = {}

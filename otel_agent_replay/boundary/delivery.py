@@ -144,6 +144,10 @@ class Delivery:
     def _settled(self, party: Party) -> None:
         """A party has settled by itself."""
 
+    def _may_go_on(self, watch: LoopWatch) -> bool:
+        """Whether a completion that arrives in a loop may go on to the program at once."""
+        return watch.ready(self) is Ready.NOTHING
+
     # -- lanes
 
     def spawned(self, *, top: bool = False) -> None:
@@ -235,7 +239,7 @@ class Delivery:
                 party.quiet = True
                 self._settled(party)
                 self.busy.discard(party)
-            elif party.unheld or not watch.sees or (not watch.inbound and watch.ready(self) is Ready.NOTHING):
+            elif party.unheld or not watch.sees or (not watch.inbound and self._may_go_on(watch)):
                 party.watch = watch
                 self.busy.discard(party)
             else:

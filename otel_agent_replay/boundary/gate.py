@@ -244,6 +244,10 @@ class Gate(Delivery):
         if self._queue and party in self.busy:
             self._strikes = max(0, self._strikes - 1)
 
+    def _may_go_on(self, watch: LoopWatch) -> bool:
+        # Code beneath other calls may wait: all that it can do is to arrive, and then it is behind this one.
+        return not watch.runs_program(self)
+
     def _say(self, why: str) -> None:
         note, self._note = self._note, None
         if note is not None:

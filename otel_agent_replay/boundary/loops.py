@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_agent_replay.boundary.delivery import Delivery
+    from otel_agent_replay.boundary.lanes import Lane
 
 ATTRIBUTE = "_otel_agent_replay_watch"
 """Where a loop keeps its watch."""
@@ -57,6 +58,20 @@ class Ready(IntEnum):
     PROGRAM = 2
 
 
+def _what(handle: Any, gate: Delivery, root: Lane | None) -> Ready:
+    """What a handle is to the run of `gate`."""
+    if handle._cancelled:
+        return Ready.NOTHING
+    lane = handle._context.get(LANE) or root
+    if lane is None or lane is OUTSIDE:
+        return Ready.BENEATH
+    if getattr(lane.session, "order", None) is not gate:
+        return Ready.NOTHING
+    if lane.beneath is not None:
+        return Ready.BENEATH
+    return Ready.NOTHING if getattr(handle._callback, "__name__", "") == RETRY else Ready.PROGRAM
+
+
 class LoopWatch:
     """One event loop. All of it happens in the loop's thread, but for `post`."""
 
@@ -69,6 +84,8 @@ class LoopWatch:
         self.inbound: deque[Callable[[], object]] = deque()
         """Deliveries that other threads have posted. They are made between two passes, once the loop has run
         what it had: a delivery that comes into the middle of something could not be repeated."""
+        self._known: dict[Delivery, Any] = {}
+        """By gate: the last of the handles that were seen to run nothing of the program."""
         self.context = _outside()
         self.sees = hasattr(loop, "_run_once") and hasattr(loop, "_ready")
         self._plain = getattr(type(loop), "_run_once", None) is asyncio.BaseEventLoop.__dict__["_run_once"]
@@ -89,24 +106,32 @@ class LoopWatch:
     def leave(self, gate: Delivery) -> None:
         """The run of `gate` is over."""
         self.gates = tuple(other for other in self.gates if other is not gate)
+        self._known.pop(gate, None)
 
     def ready(self, gate: Delivery) -> Ready:
         """What the loop has to run for the run of `gate`."""
         found = Ready.NOTHING
         root = lanes.process_root
         for handle in tuple(self.loop._ready):
-            if handle._cancelled:
-                continue
-            lane = handle._context.get(LANE) or root
-            if lane is None or lane is OUTSIDE:
-                found = Ready.BENEATH
-            elif getattr(lane.session, "order", None) is not gate:
-                continue
-            elif lane.beneath is not None:
-                found = Ready.BENEATH
-            elif getattr(handle._callback, "__name__", "") != RETRY:
-                return Ready.PROGRAM
+            what = _what(handle, gate, root)
+            if what is Ready.PROGRAM:
+                return what
+            found = what or found
         return found
+
+    def runs_program(self, gate: Delivery) -> bool:
+        """Whether `ready` is PROGRAM. Asked for each of many completions, it looks at each handle once."""
+        root = lanes.process_root
+        handles = tuple(self.loop._ready)
+        known = self._known.get(gate)
+        for handle in reversed(handles):
+            if handle is known:
+                break
+            if _what(handle, gate, root) is Ready.PROGRAM:
+                return True
+        if handles:
+            self._known[gate] = handles[-1]
+        return False
 
     def awaits_world(self) -> bool:
         """Whether files other than its own could wake it, or a timer that is none of the program's, soon."""

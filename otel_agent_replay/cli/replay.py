@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from otel_agent_replay import settings
 from otel_agent_replay.assembly import launch
 from otel_agent_replay.errors import UsageError
+
+if TYPE_CHECKING:
+    from otel_agent_replay.recording.values import Json
 
 
 @click.command(
@@ -66,10 +71,8 @@ def command(
     Nothing reaches the network, no key is needed, and waiting takes no time. The program's standard output is
     passed through.
     """
-    if report is not None and not Path(report).absolute().parent.is_dir():
-        raise UsageError(
-            f"--report {report}: there is no directory {Path(report).absolute().parent}; name another file."
-        )
+    if report is not None:
+        _check_report(Path(report))
     result = launch.replay(
         settings.read(),
         run,
@@ -81,10 +84,27 @@ def command(
         trust=trust,
         record=record,
     )
-    if report is not None:
-        Path(report).write_text(json.dumps(result.report, indent=2, allow_nan=False) + "\n", "utf-8")
     if result.lines and not (quiet and result.exit_code == 0):
         click.echo(
             "\n".join(f"agent-replay: {line}" if not line.startswith(" ") else line for line in result.lines), err=True
         )
+    if report is not None:
+        _write_report(Path(report), result.report)
     sys.exit(result.exit_code)
+
+
+def _check_report(file: Path) -> None:
+    """Before anything is run. Raises UsageError."""
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"--report {file}: there is no directory {folder}; name another file.")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise UsageError(f"--report {file}: it cannot be written; name another file.")
+
+
+def _write_report(file: Path, report: dict[str, Json]) -> None:
+    """Raises UsageError, as for a disk that is full by now."""
+    try:
+        file.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", "utf-8")
+    except OSError as error:
+        raise UsageError(f"--report {file}: {error.strerror}; name another file.") from error

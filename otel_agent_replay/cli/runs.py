@@ -32,7 +32,9 @@ SHORT_ID = 8
 @click.option(
     "--limit", type=click.IntRange(min=0), default=None, help=f"At most so many; 0 for all. A table: {SHOWN}."
 )
-@click.option("--all", "with_replays", is_flag=True, help="List the runs that are replays too.")
+@click.option(
+    "--all", "with_replays", is_flag=True, help="List replays too, and processes that recorded programs started."
+)
 def command(as_json: bool, limit: int | None, with_replays: bool) -> None:  # noqa: FBT001 (click gives it by name)
     """List the recorded runs, newest first.
 

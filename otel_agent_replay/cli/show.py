@@ -21,7 +21,7 @@ from otel_agent_replay.recording.values import NoteKind
 from otel_agent_replay.store import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from otel_agent_replay.recording.values import Attempt, CrossingRecord, Json, ReadingRecord, Recording
 
@@ -61,11 +61,7 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
     if summary.replay_of:
         yield "replay of", summary.replay_of
         yield from _replayed(outcome.get("replay"))
-    argv = run.entry.get("argv")
-    if isinstance(argv, list):
-        yield "command", shlex.join(map(str, argv))
-    elif target := run.entry.get("target") or run.entry.get("path"):
-        yield "entry", excerpt.plain(target)
+    yield from _entered(run.entry)
     for name in ("directory", "python", "hash_seed", "host"):
         if value := world.get(name):
             yield name.replace("_", " "), str(value)
@@ -87,6 +83,17 @@ def _heading(recording: Recording, summary: RunSummary) -> Iterator[tuple[str, s
     if within := summary.within:
         yield "within", within
     yield from _end(outcome)
+
+
+def _entered(entry: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """How the run was entered."""
+    argv = entry.get("argv")
+    if isinstance(argv, list):
+        yield "command", shlex.join(map(str, argv))
+    elif target := entry.get("target") or entry.get("path"):
+        yield "entry", excerpt.plain(target)
+    if started_by := entry.get("started_by"):
+        yield "started by", excerpt.plain(started_by)
 
 
 def _replayed(result: Json) -> Iterator[tuple[str, str]]:

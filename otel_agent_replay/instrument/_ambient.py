@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from otel_agent_replay.boundary.callers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -121,9 +122,7 @@ class Patches:
 
     def rebind(self) -> None:
         """Let modules of the program that took a name before (``from time import time``) have ours instead."""
-        self._exchange(
-            {id(old): (old, new) for owner, _, old, new in self._put if isinstance(owner, ModuleType)}, LIBRARY
-        )
+        _rebind([self])
 
     def undo(self) -> None:
         """Put everything back, in every module; what somebody else has put in since stays."""
@@ -134,23 +133,50 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
-        self._exchange({id(new): (new, old) for owner, _, old, new in self._put if isinstance(owner, ModuleType)})
+        _exchange({id(new): (new, old) for owner, _, old, new in self._put if isinstance(owner, ModuleType)})
         for undo in reversed(self._undo):
             undo()
         self._put.clear()
         self._undo.clear()
 
-    @staticmethod
-    def _exchange(pairs: dict[int, tuple[Any, Any]], most: int | None = None) -> None:
-        for module in list(sys.modules.values()):
-            names = getattr(module, "__dict__", None)
-            if type(names) is not dict:
-                continue
-            found = [(name, pairs[id(value)]) for name, value in names.copy().items() if id(value) in pairs]
-            if found and (most is None or kind_of_module(module) <= most):
-                for name, (old, new) in found:
-                    if names[name] is old:
-                        names[name] = new
+    def of_modules(self) -> Iterator[tuple[Any, Any]]:
+        """What was put in place of what, of modules only: of those the program may have taken names."""
+        return ((old, new) for owner, _, old, new in self._put if isinstance(owner, ModuleType))
+
+
+_together: list[list[Patches]] = []
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Whatever is installed within is looked for in the modules of the program once, at the end."""
+    waiting: list[Patches] = []
+    _together.append(waiting)
+    try:
+        yield
+    finally:
+        _together.pop()
+    _rebind(waiting)
+
+
+def _rebind(all_patches: Iterable[Patches]) -> None:
+    pairs: dict[int, tuple[Any, Any]] = {}
+    for patches in reversed(list(all_patches)):
+        for old, new in reversed(list(patches.of_modules())):
+            pairs[id(old)] = (old, pairs[id(new)][1] if id(new) in pairs else new)  # what was put in again since
+    _exchange(pairs, LIBRARY)
+
+
+def _exchange(pairs: dict[int, tuple[Any, Any]], most: int | None = None) -> None:
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if type(names) is not dict or pairs.keys().isdisjoint(map(id, names.copy().values())):
+            continue
+        if most is None or kind_of_module(module) <= most:
+            for name, value in names.copy().items():
+                old, new = pairs.get(id(value), (None, None))
+                if old is not None and names[name] is old:
+                    names[name] = new
 
 
 class Installation:
@@ -176,7 +202,10 @@ class Installation:
         with self._lock:
             if self._users == 0:
                 self._put(self._patches)
-                self._patches.rebind()
+                if _together:
+                    _together[-1].append(self._patches)
+                else:
+                    self._patches.rebind()
             self._users += 1
         left = [self._leave]
 

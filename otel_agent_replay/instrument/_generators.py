@@ -104,6 +104,8 @@ def _remembered() -> list[Any] | None:
         lane = lanes.process_root
         if lane is None:
             return None
+    if lane.beneath is not None:
+        return None
     try:
         frame = _getframe(2)
         outer = frame.f_back or frame

@@ -78,6 +78,8 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
             lane = lanes.process_root
             if lane is None:
                 return value
+        if lane.beneath is not None:  # as HTTP clients do for each connection that they hold
+            return value
         try:
             frame = getframe(1)
             outer = frame.f_back or frame
@@ -140,6 +142,8 @@ def times(  # noqa: C901 (`now`)
             lane = lanes.process_root
             if lane is None:
                 return value
+        if lane.beneath is not None:  # as HTTP clients do for each connection that they hold
+            return value
         try:
             frame = getframe(1)
             outer = frame.f_back or frame

@@ -17,6 +17,7 @@ import wrapt
 from otel_agent_replay.boundary.lanes import LANE
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, genai
+from otel_agent_replay.instrument._failures import RAISED
 from otel_agent_replay.recording.values import End, Note, NoteKind
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Tap:
 
     def broke(self, error: BaseException) -> None:
         """The transport raised, or the reader was interrupted while it waited."""
-        if isinstance(error, Exception):
+        if isinstance(error, RAISED):
             self.finish(End.RAISED, error)
         elif not isinstance(error, GeneratorExit):
             # A closed iterator is not the end of its stream; a cancellation is, and is told from a close.

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from otel_agent_replay.recording.values import Note
 
-LIBRARIES = (HTTPX, HTTPX2, OPENAI, ANTHROPIC)
-"""Everything that is recorded and answered at the wire. The model SDKs need the HTTP libraries beneath them."""
-
 _logger = logging.getLogger("otel_agent_replay")
 
 

@@ -24,6 +24,7 @@ from otel_agent_replay.boundary import lanes, session
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, _headers
 from otel_agent_replay.instrument._body import HeldBody
+from otel_agent_replay.instrument._failures import RAISED
 from otel_agent_replay.instrument._stream import AsyncPlayed, AsyncTap, Played, SyncPlayed, SyncTap, Tap
 from otel_agent_replay.recording.values import End, Raised, Returned, WireHead, WireRequest
 
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from otel_agent_replay.instrument.genai import Attributes, Reading
     from otel_agent_replay.recording.values import Outcome
 
-FAMILIES = ("httpx", "httpx2")
-"""HTTP libraries of the same shape."""
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -48,7 +46,6 @@ class Family:
     module: ModuleType
     sync_stream: Callable[[Played], Any]
     async_stream: Callable[[Played], Any]
-    errors: tuple[type[Exception], ...]
 
     def decoder(self, response: Any) -> Any:
         """A decoder of this response's content coding: a new one, for the response keeps its own."""
@@ -64,18 +61,7 @@ def family(name: str) -> Family:
         module,
         type("SyncPlayed", (SyncPlayed, module.SyncByteStream), {}),
         type("AsyncPlayed", (AsyncPlayed, module.AsyncByteStream), {}),
-        tuple(thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Exception)),
     )
-
-
-def transport_errors() -> tuple[type[Exception], ...]:
-    """The exceptions that an attempt may end with, of every family that the program has imported."""
-    return _errors(*[name for name in FAMILIES if name in sys.modules])
-
-
-@functools.cache
-def _errors(*names: str) -> tuple[type[Exception], ...]:
-    return tuple(dict.fromkeys(error for name in names for error in family(name).errors))
 
 
 def remembered(make: Callable[[str, Any], Attributes]) -> Callable[[str, Any], Attributes]:
@@ -172,13 +158,15 @@ class _Do(Enum):
 
 _Attempt: TypeAlias = "Generator[_Do | Turn, Outcome, Outcome]"
 
-_sending: ContextVar[bool] = ContextVar("otel_agent_replay_sending", default=False)
-"""Inside a live transport: one that is built on another HTTP client makes no attempt of its own."""
+_sending: ContextVar[Crossing | None] = ContextVar("otel_agent_replay_sending", default=None)
+"""Whose attempt a live transport makes: one that is built on another HTTP client makes none of its own. It may stand in
+a context that several tasks share, each with a crossing of its own."""
 
 
 def _beneath() -> Crossing | None:
     lane = lanes.current()
-    return None if lane is None or _sending.get() else lane.beneath
+    crossing = None if lane is None else lane.beneath
+    return None if crossing is None or _sending.get() is crossing else crossing
 
 
 def transported(name: str) -> Callable[[Function], Function]:
@@ -261,7 +249,7 @@ def _attempt(family: Family, request: Any, tap: Callable[[Any, Tap], Any], playe
     exchange = crossing.attempt(asked)
     if exchange.answer is not None:
         return (yield from _served(family, crossing, exchange, exchange.answer, request, held, played))
-    inside = _sending.set(True)
+    inside = _sending.set(crossing)
     outcome = yield _Do.SEND
     _sending.reset(inside)
     if isinstance(outcome, Returned):
@@ -318,7 +306,7 @@ def _unconnected(family: Family) -> tuple[type[Exception], ...]:
 def _failed(exchange: Exchange, outcome: Outcome, held: HeldBody | None) -> None:
     """No response came."""
     error = outcome.error if isinstance(outcome, Raised) else None
-    if isinstance(error, Exception):
+    if isinstance(error, RAISED):
         exchange.end(End.RAISED, error)
     else:
         exchange.end(End.ABANDONED)

@@ -47,6 +47,20 @@ _STANDARD = (
 )
 """Modules of the standard library whose exceptions may always come back."""
 
+_CLIENTS = (
+    "aiohttp.client_exceptions",
+    "botocore.exceptions",
+    "h11._util",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "requests.exceptions",
+    "urllib3.exceptions",
+)
+"""Modules of clients whose exceptions may come back where the program has imported them: tools raise them, and they
+are the causes of each other."""
+
 _ALIASES = {"_queue": "queue", "_ssl": "ssl", "_csv": "csv"}
 """What some of them call themselves."""
 
@@ -70,6 +84,13 @@ def standard_error(name: str) -> type[BaseException] | None:
         found = getattr(importlib.import_module(module_name), qualname, None)
     except ImportError:  # a build of Python without sqlite3, say
         return None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def client_error(name: str) -> type[BaseException] | None:
+    """An exception of a well-known client that the program has imported, by its reference, or None."""
+    module_name, _, qualname = name.partition(":")
+    found = getattr(sys.modules.get(module_name), qualname, None) if module_name in _CLIENTS else None
     return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 

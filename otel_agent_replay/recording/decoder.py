@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from otel_agent_replay.recording import exceptions, foreign
-from otel_agent_replay.recording.allowed import ref, standard_error
+from otel_agent_replay.recording.allowed import client_error, ref, standard_error
 from otel_agent_replay.recording.building import (
     FACTORIES,
     PLAIN,
@@ -80,7 +80,7 @@ class Decoder:
         """The class of this reference, where it may come back."""
         if not isinstance(name, str):
             raise TypeError("a class is named by a string")
-        return _ALWAYS.get(name) or self._allowed.get(name) or standard_error(name)
+        return _ALWAYS.get(name) or self._allowed.get(name) or standard_error(name) or client_error(name)
 
     def mapping(self, found: Json) -> dict[Any, Any]:
         """A dictionary."""

@@ -22,6 +22,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording.alike import end_alike, start_alike
+from otel_agent_replay.recording.cuts import LONG, cuts_of, quote_after, quote_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
 INLINE = 160
 """Bytes: a new piece up to this length stands in the description itself. A piece kept apart costs about as much
 in names, and a description is written twice (with the input, and again with the outcome)."""
-
-LONG = 256
-"""Bytes: a JSON string from this length is a piece of its own."""
-
-LARGEST = 1 << 20
-"""Bytes: no piece is longer."""
 
 SLICE = 24
 """Bytes: a shorter match inside a piece is not worth a part."""
@@ -58,8 +53,6 @@ FINE = 8192
 
 FEW = 4
 """Pieces that were replaced: so few are compared as one stretch."""
-
-_BACKSLASH = ord("\\")
 
 
 def digest_of(piece: bytes) -> str:
@@ -104,7 +97,7 @@ class Description:
         end = len(body) - (len(old) - bounds[last])
         if at < end:
             if first == last:
-                self._new(at, end, list(_cuts(body, at, end)), first)
+                self._new(at, end, list(cuts_of(body, at, end)), first)
             else:
                 self._changed(at, end, first, last)
         self.tail = len(self.bounds) - 1
@@ -192,7 +185,7 @@ class Description:
             heads.setdefault(old[bounds[index] : bounds[index] + HEAD], []).append(index)
         begin = at
         cuts: list[int] = []
-        ends = _cuts(body, at, end)
+        ends = cuts_of(body, at, end)
         while at < end:
             places = heads.get(body[at : at + HEAD], ())
             found = bisect_left(places, first)
@@ -205,7 +198,7 @@ class Description:
                     self._keep(place, after - place)
                     at += bounds[after] - bounds[place]
                     first = after
-                    begin, cuts, ends = at, [], _cuts(body, at, end)
+                    begin, cuts, ends = at, [], cuts_of(body, at, end)
                     continue
             at = next(ends)
             cuts.append(at)
@@ -215,10 +208,15 @@ class Description:
         """Bytes at to end stand for pieces first to last: look for parts of those. `cuts` of the new, if known."""
         body, view = self.body, self._view
         old_at, old_end = self.old_bounds[first], self.old_bounds[last]
-        same = self._characters(at, start_alike(body, at, view, old_at, min(end - at, old_end - old_at)), 1)
+        most = min(end - at, old_end - old_at)
+        same = start_alike(body, at, view, old_at, most)
+        same_end = end_alike(body, end, view, old_end, most - same)
+        same, same_end = (
+            self._characters(at, same, 1, end - same_end),
+            self._characters(end, same_end, -1, at + same),
+        )
         self._copy(old_at, old_at + same)
         at, old_at = at + same, old_at + same
-        same_end = self._characters(end, end_alike(body, end, view, old_end, min(end - at, old_end - old_at)), -1)
         end, old_end = end - same_end, old_end - same_end
         if end - at >= SLICE and old_end - old_at >= SLICE:
             for start, length, place in self._runs(at, end, old_at, old_end):
@@ -231,14 +229,36 @@ class Description:
         self._copy(old_end, old_end + same_end)
 
     def _cuts(self, at: int, end: int) -> list[int]:
-        return [] if end - at <= INLINE else list(_cuts(self.body, at, end))
+        return [] if end - at <= INLINE else list(cuts_of(self.body, at, end))
 
-    def _characters(self, at: int, count: int, step: int) -> int:
-        """`count` bytes after or before `at`, less what would cut a UTF-8 character; 0 if it is not worth a part."""
+    def _characters(self, at: int, count: int, step: int, other: int) -> int:
+        """`count` bytes after or before `at`, less what would cut a UTF-8 character, or a string that is mostly new.
+
+        What is new ends, or begins, at `other`. 0 if so few are not worth a part.
+        """
         body = self.body
+        if count >= SLICE and step * (other - at) > count:
+            count = self._whole_string(at, count, step, other)
         while count >= SLICE and at + step * count < len(body) and body[at + step * count] & 0xC0 == 0x80:
             count -= 1
         return count if count >= SLICE else 0
+
+    def _whole_string(self, at: int, count: int, step: int, other: int) -> int:
+        """`count`, less the beginning or end of a long string of which more is new.
+
+        It is a piece as a whole: an answer that begins as the one before is so found again when it is sent back.
+        """
+        body = self.body
+        edge = at + step * count
+        if step > 0:
+            begin = quote_before(body, max(at - 1, edge - FINE, 0), edge) + 1
+            shared, least = edge - begin, begin + max(LONG, 2 * (edge - begin) + 1)
+            long = begin > 0 and least <= other and quote_after(body, edge, least) >= least
+        else:
+            end = quote_after(body, edge, min(at + 1, edge + FINE))
+            shared, least = end - edge, end - max(LONG, 2 * (end - edge) + 1)
+            long = end <= at and other <= least and quote_before(body, least, edge) < 0
+        return count - shared if long else count
 
     def _runs(self, at: int, end: int, place: int, last: int) -> Iterator[tuple[int, int, int]]:
         """Stretches of the body that the earlier one has too, in its order: start, length, place there.
@@ -251,7 +271,8 @@ class Description:
             found = find(body[at : at + SLICE], place, min(last, place + FINE))
             same = 0
             if found >= 0:
-                same = self._characters(at, start_alike(body, at, view, found, min(end - at, last - found)), 1)
+                same = start_alike(body, at, view, found, min(end - at, last - found))
+                same = self._characters(at, same, 1, end)
             if same:
                 yield at, same, found
                 at += same
@@ -260,56 +281,3 @@ class Description:
             at = body.find(b'"', at, end) + 1
             if not at:
                 return
-
-
-def _cuts(body: bytes, at: int, end: int) -> Iterator[int]:
-    """Where the pieces of a new stretch end; the last is `end`.
-
-    Only the distance between quotes is looked at, so it does not matter whether `at` is inside a string. What
-    lies between two quotes and is long is a piece: a string, or a list of numbers. A larger stretch gets larger
-    pieces, at most a few thousand, so that its description stays small.
-    """
-    find = body.find
-    long = max(LONG, 1 << ((end - at) >> 10).bit_length())
-    begin = gap = at
-    while begin < end:
-        quote = find(b'"', at, end)
-        if quote < 0:
-            quote = end
-        elif body[quote - 1] == _BACKSLASH and (body[quote - 2] != _BACKSLASH or _escaped(body, quote)):
-            at = quote + 1
-            continue
-        if quote - gap >= long:
-            if gap > begin:
-                yield gap
-                begin = gap
-            while quote - begin > LARGEST:
-                begin = _whole_character(body, begin + LARGEST)
-                yield begin
-            yield quote
-            begin = quote
-        elif quote == end:
-            yield end
-            return
-        elif quote - begin >= 2 * long:
-            brace = body.rfind(b"}", quote - 4, quote)
-            if brace > begin or quote - begin >= LARGEST // 2:
-                begin = brace + 1 if brace > begin else quote
-                yield begin
-        gap = at = quote + 1
-
-
-def _escaped(body: bytes, quote: int) -> bool:
-    """Whether an odd number of backslashes stands before the quote."""
-    at = quote
-    while at and body[at - 1] == _BACKSLASH:
-        at -= 1
-    return (quote - at) % 2 == 1
-
-
-def _whole_character(body: bytes, at: int) -> int:
-    """`at`, or up to three bytes before it, where no UTF-8 character is cut."""
-    for back in range(4):
-        if body[at - back] & 0xC0 != 0x80:
-            return at - back
-    return at

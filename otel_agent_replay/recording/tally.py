@@ -18,6 +18,10 @@ OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 """Semantic attribute: tokens of the answer."""
 WORKER = "worker"
 """Kind of the entry of a process that multiprocessing has started from nothing to work for another."""
+CHILD = "child"
+"""Kind of the entry of a process that a recorded program has started as a command."""
+HELPERS = (WORKER, CHILD)
+"""They work for a run of another process, which is what people look for."""
 
 
 @dataclass(slots=True)
@@ -48,6 +52,11 @@ class RunTally:
     """Different values that were masked."""
     live: bool = False
     """Its process still runs."""
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is no replay, and no process that works for another one's run."""
+        return not self.origin and self.entry not in HELPERS
 
 
 @dataclass(slots=True)

@@ -81,12 +81,36 @@ def parse(text: str) -> Expectation:
             f"--expect {text!r} is not understood; "
             "write ok, exit=N, exception=NAME, stdout=REGEX or outcome.NAME=VALUE."
         )
+    if not wanted and subject == "exception":
+        raise UsageError(f"--expect {text!r} names no exception; write exception=NAME.")
+    if subject == "exit" and not re.fullmatch(r"-?\d+", wanted):
+        raise UsageError(f"--expect {text!r}: {wanted!r} is no exit status; write a number.")
+    if subject == "outcome.":
+        raise UsageError(f"--expect {text!r} names no part of the outcome; write outcome.NAME=VALUE.")
     if subject == "stdout":
         try:
             re.compile(wanted)
         except re.error as error:
             raise UsageError(f"--expect {text!r}: {error}; write a Python regular expression.") from error
     return Expectation(text, subject, wanted)
+
+
+_UNSTARTED = re.compile(r"builtins:(?:SyntaxError|IndentationError|TabError|ImportError|ModuleNotFoundError)")
+"""Exceptions by which a program, or what it imports, is not there to be run."""
+
+
+def not_started(recorded: dict[str, Json], seen: dict[str, Json]) -> str | None:
+    """Why a program that asked for nothing did not even start; None where that is not known, or was so recorded.
+
+    It is no finding about the program then: somebody bisects, and this commit is one that cannot be tested.
+    """
+    now, then = seen.get("exception"), recorded.get("exception")
+    kind = str(now.get("type")) if isinstance(now, dict) else ""
+    if not isinstance(now, dict) or _UNSTARTED.fullmatch(kind) is None:
+        return None
+    if isinstance(then, dict) and then.get("type") == kind:
+        return None
+    return f"the program could not start: {kind.rpartition(':')[2]}: {_text(now.get('message'))}"
 
 
 def judge(

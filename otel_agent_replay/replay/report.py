@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass
 from otel_agent_replay.recording.values import End, NoteKind
-from otel_agent_replay.replay.expectation import Judgement, Verdict, judge
+from otel_agent_replay.replay.expectation import Judgement, Verdict, judge, not_started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +142,11 @@ def report(
         expected=expected,
         bound=main.bound,
     )
+    answered = sum(session.answered for session in sessions)
+    if judgement.verdict is not Verdict.HOLDS and not raised and not answered:
+        why = not_started(main.recording.run.outcome, outcome)
+        if why is not None:
+            judgement, left = Judgement(Verdict.CANNOT_JUDGE, [why]), []
     found = [*raised, *left]
     return Report(
         run_id=main.recording.run.run_id,
@@ -159,7 +164,7 @@ def report(
         ],
         unread=[] if cut_short else [line for session in sessions for line in session.unread()],
         notes=[[str(note.kind), note.what, note.where] for session in sessions for note in session.notes],
-        answered=sum(session.answered for session in sessions),
+        answered=answered,
         crossings=sum(len(session.matcher) for session in sessions),
         outcome=outcome,
         pinned=[_pinned(each) for session in sessions for each in session.pinned],

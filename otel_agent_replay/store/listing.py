@@ -44,9 +44,9 @@ class Runs:
         """Ids of the runs whose process still runs, as far as `local` does not say it."""
 
     def tallies(self, *, limit: int | None = None, replays: bool = False) -> Iterator[RunTally]:
-        """Runs, newest first; at most `limit`. Replays are left out unless asked for."""
+        """Runs, newest first; at most `limit`. Replays, and processes of other runs, are left out unless asked for."""
         here = sorted(self.local.values(), key=_newest_first)
-        found = (tally for tally in here if replays or not tally.origin)
+        found = (tally for tally in here if replays or tally.is_program)
         if self.engine is not None:
             stored = select.tallies(self.engine, limit=limit, replays=replays)
             beside = (tally for tally in stored if tally.run_id not in self.local)
@@ -56,9 +56,9 @@ class Runs:
             yield tally
 
     def count(self, *, replays: bool = False) -> int:
-        """How many runs there are, replays left out unless asked for."""
+        """The same number of runs."""
         stored = select.count(self.engine, replays=replays) if self.engine is not None else 0
-        return stored + sum(replays or not tally.origin for tally in self.local.values())
+        return stored + sum(replays or tally.is_program for tally in self.local.values())
 
 
 @contextmanager

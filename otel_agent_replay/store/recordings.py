@@ -11,7 +11,7 @@ from otel_agent_replay.errors import AmbiguousRun, StoreError, UnknownRun, Unrea
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.frames import Frame, Harm
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.recording.tally import WORKER, run_id_of
+from otel_agent_replay.recording.tally import RunTally, merged, run_id_of
 from otel_agent_replay.store import schema, select, shipping
 from otel_agent_replay.store.clickhouse import Engine, embedded_path, is_embedded
 from otel_agent_replay.store.spool import Spool, index
@@ -208,14 +208,21 @@ class Recordings:
         """
         best: tuple[int, str] | None = None
         indexes: list[Index] = []
+        tallies: dict[str, RunTally] = {}
         for file in self.files():
-            if best is not None and file.changed_ns < best[0]:
+            if best is not None and tallies[best[1]].entry and file.changed_ns < best[0]:
                 break
             indexes.append(found := self.index(file))
+            again = False
             for run_id, counter in found.runs.items():
-                is_program = not counter.tally.origin and counter.tally.entry != WORKER
-                if is_program and (best is None or (counter.tally.started_ns, run_id) > best):
-                    best = (counter.tally.started_ns, run_id)
+                known = tallies.get(run_id)
+                tallies[run_id] = counter.tally if known is None else merged(known, counter.tally)
+                again = again or known is not None  # a forked child's file tells less of a run than its parent's
+            candidates = tallies if again else [*found.runs, *([best[1]] if best else [])]
+            best = max(
+                ((tallies[run_id].started_ns, run_id) for run_id in candidates if tallies[run_id].is_program),
+                default=None,
+            )
         if (best is None or self._shipped()) and self._has_store():
             best = max(filter(None, (best, self._latest_stored(needed=best is None))), default=None)
         if best is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.rope import digest_of
-from otel_agent_replay.recording.tally import WORKER, RunTally, end_of
+from otel_agent_replay.recording.tally import HELPERS, RunTally, end_of
 from otel_agent_replay.store import literals
 from otel_agent_replay.store.rows import content_attribute, frame_of
 
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 1000
 """So many runs at most are looked up for a prefix or a trace id."""
 
-_NEWEST = """
+_HELPERS = ", ".join(f"'{kind}'" for kind in HELPERS)
+_LISTED = f"origin = '' AND entry NOT IN ({_HELPERS}) OR {{replays:Bool}}"
+
+_NEWEST = f"""
 SELECT run_id, max(toUnixTimestamp64Nano(started)) AS began
 FROM
 (
-    SELECT run_id, started FROM runs WHERE origin = '' OR {replays:Bool}
+    SELECT run_id, started FROM runs WHERE {_LISTED}
     ORDER BY started DESC
-    LIMIT {rows:UInt64}
+    LIMIT {{rows:UInt64}}
     %s
 )
 GROUP BY run_id
@@ -39,7 +42,7 @@ _NEWEST_BEGINNING_LOST = """
     UNION ALL
     SELECT run_id, min(started) FROM frames WHERE frame = 'crossing' AND run_id IN %s GROUP BY run_id
 """
-_TALLIES = """
+_TALLIES = f"""
 SELECT
     run_id, name, entry, within, origin, toUnixTimestamp64Nano(started), duration_ns, finished, ending, failed,
     counted.calls, counted.model_calls, counted.input_tokens, counted.output_tokens,
@@ -48,7 +51,7 @@ FROM
 (
     SELECT run_id, name, entry, within, origin, started, duration_ns, finished, ending, failed, cut, masked
     FROM %(runs)s
-    WHERE origin = '' OR {replays:Bool}
+    WHERE {_LISTED}
     %(beginning_lost)s
 ) AS listed
 LEFT JOIN
@@ -179,15 +182,15 @@ def latest(engine: Engine) -> tuple[int, str] | None:
     Not a replay, and not a process that another started to work for it.
     """
     sql = (
-        "SELECT toUnixTimestamp64Nano(started), run_id FROM runs WHERE origin = '' AND entry != {worker:String} "
+        f"SELECT toUnixTimestamp64Nano(started), run_id FROM runs WHERE origin = '' AND entry NOT IN ({_HELPERS}) "
         "ORDER BY started DESC, run_id DESC LIMIT 1"
     )
-    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql, {"worker": WORKER})), None)
+    return next(((int(row[0]), str(row[1])) for row in engine.rows(sql)), None)
 
 
 def count(engine: Engine, *, replays: bool = False) -> int:
     """How many runs there are, replays left out unless asked for."""
-    sql = "SELECT uniqExact(sipHash64(run_id)) FROM runs WHERE origin = '' OR {replays:Bool}"
+    sql = f"SELECT uniqExact(sipHash64(run_id)) FROM runs WHERE {_LISTED}"
     return next(int(row[0]) for row in engine.rows(sql, {"replays": replays}))
 
 

@@ -71,6 +71,15 @@ def test_a_repaired_copy_beside_the_recorded_script(tmp_path: Path) -> None:
     assert not {site for site, _ in now} & set(recorded)
 
 
+@pytest.mark.parametrize("names", [("first", "initial"), ("second", "later")])
+def test_a_copy_in_which_a_function_was_renamed(tmp_path: Path, names: tuple[str, str]) -> None:
+    (tmp_path / "agent.py").write_text(textwrap.dedent(AGENT))
+    (tmp_path / "agent_repaired.py").write_text(textwrap.dedent(AGENT).replace(*names))
+    recorded = [site for site, _ in play(tmp_path, "agent.py")]
+    now = play(tmp_path, "agent_repaired.py", "agent.py", recorded)
+    assert [resolved for _, resolved in now] == recorded
+
+
 def test_a_copy_of_another_program_gets_nothing(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(textwrap.dedent(AGENT))
     (tmp_path / "other.py").write_text(textwrap.dedent(AGENT))

@@ -174,6 +174,14 @@ def test_processes_are_noted_without_their_arguments(ambient):
     assert "secret" not in str(recording.notes)
 
 
+def test_a_library_that_asks_what_machine_this_is_starts_nothing_of_the_programs(bench):
+    """What openai says of the machine in its headers goes through `platform`, which runs `uname`."""
+    program = "import openai._base_client as client\nprint(len("
+    bench.record(program + "client.platform_headers('1', platform=None)))\n")
+    (run,) = bench.runs()
+    assert run["complete"]
+
+
 class Reporting(logging.Handler):
     def __init__(self, url):
         super().__init__()

@@ -161,6 +161,31 @@ def executors() -> Any:
     return asyncio.run(go())
 
 
+def background_loop() -> Any:
+    """A loop that runs in a thread for good: the main thread, and others, hand it identical work."""
+    loop = asyncio.new_event_loop()
+    serving = threading.Thread(target=loop.run_forever)
+    serving.start()
+    seen: list[Any] = []
+
+    async def work(number: int) -> Any:
+        first = await atool("handed over")
+        seen.append((number, first))
+        return number, first, await atool("follow", value=str(first))
+
+    def hand_over(number: int) -> Any:
+        return asyncio.run_coroutine_threadsafe(work(number), loop).result()
+
+    handed = [asyncio.run_coroutine_threadsafe(work(number), loop) for number in range(5)]
+    found = [done.result() for done in cf.as_completed(handed)]
+    with cf.ThreadPoolExecutor(3) as pool:
+        found.append(list(pool.map(hand_over, range(3))))
+    loop.call_soon_threadsafe(loop.stop)
+    serving.join()
+    loop.close()
+    return [found, seen]
+
+
 def pools() -> Any:
     """A pool whose results are taken as they come; `wait`; callbacks; more items than workers."""
     seen: list[Any] = []
@@ -317,6 +342,7 @@ ALL = [
     "groups",
     "timeouts",
     "executors",
+    "background_loop",
     "pools",
     "threads",
     "streams",

@@ -15,7 +15,10 @@ import pytest
 
 from otel_agent_replay.boundary import gate as limits
 from otel_agent_replay.boundary import lanes, real
+from otel_agent_replay.boundary.loops import watch_of
 from otel_agent_replay.boundary.order import Gate
+from otel_agent_replay.boundary.session import Call, cross, run_async, settle
+from otel_agent_replay.recording.values import Kind
 from tests.concurrency.conftest import inside, keys, record
 from tests.concurrency.tiny import Recorder, atool, pause, tool
 
@@ -37,6 +40,45 @@ def test_a_completion_waits_until_what_the_previous_one_woke_has_settled() -> No
 
     record(lambda: asyncio.run(main()))
     assert seen == [*(f"{seen[0][0]}{step}" for step in range(5)), *(f"{seen[5][0]}{step}" for step in range(5))]
+
+
+def test_calls_that_come_back_in_one_pass_go_on_in_that_pass() -> None:
+    """What waits beneath the other calls does not hold the first one back."""
+    passes = 0
+    seen: list[int] = []
+
+    async def worker(*events: asyncio.Event) -> None:
+        lane = lanes.current()
+        assert lane is not None
+        for event in events:
+            crossing = lane.session.open(lane, Call(Kind.MODEL, "call", wire=True))
+            settle(await run_async(cross(crossing), event.wait))
+            seen.append(passes)
+
+    async def main() -> None:
+        go, end = asyncio.Event(), asyncio.Event()
+        workers = [asyncio.create_task(worker(go, end)) for _ in range(200)]
+        await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        watch = watch_of(loop)
+        assert watch is not None
+        once = watch._run_once
+
+        def counted() -> None:
+            nonlocal passes
+            passes += 1
+            once()
+
+        loop._run_once = counted  # type: ignore[attr-defined]
+        loop.call_soon(go.set, context=watch.context)
+        await asyncio.sleep(0.01)
+        assert len(seen) == len(workers)
+        end.set()
+        await asyncio.gather(*workers)
+
+    record(lambda: asyncio.run(main()))
+    assert len(seen) == 400
+    assert seen[199] - seen[0] <= 2
 
 
 @pytest.mark.parametrize("spinning", ["sleep(0)", "call_soon"])

@@ -102,7 +102,7 @@ def test_expectations_are_understood() -> None:
     forms = re.findall(r"`([a-z]+(?:\.NAME)?(?:=[A-Z]+)?)`", meaning)
     assert len(forms) == 5
     for form in forms:
-        parse(form)
+        parse(form.replace("=N", "=3") if form.endswith("=N") else form)
 
 
 def test_examples_run(capsys: pytest.CaptureFixture[str]) -> None:

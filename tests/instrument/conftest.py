@@ -9,7 +9,7 @@ import pytest
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.shield import OTEL_AGENT_REPLAY_RAISE
 from otel_agent_replay.instrument._patch import install
-from otel_agent_replay.instrument.instrumentors import LIBRARIES
+from otel_agent_replay.instrument.wired import LIBRARIES
 from tests.instrument.model_server import ModelServer
 from tests.instrument.tapes import RealTape, Tape
 

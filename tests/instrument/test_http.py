@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import End, Kind, NoteKind
 from tests.instrument.tapes import written
 
@@ -247,7 +248,8 @@ def test_no_response_at_all_is_the_same_error(server: Any, tape: Any, colour: Co
     (record,) = session.records
     assert record.end is End.RAISED
     assert record.attempts[0].end is End.RAISED
-    assert session.crossings[0].call.types.count(colour.module.RemoteProtocolError) == 1
+    error = colour.module.RemoteProtocolError
+    assert session.crossings[0].call.allowed[codec.ref(error)] is error
 
 
 @every_colour

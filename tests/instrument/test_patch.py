@@ -19,11 +19,11 @@ import pytest
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.instrument._patch import Library, Target, install
 from otel_agent_replay.instrument.instrumentors import (
-    LIBRARIES,
     AnthropicReplayInstrumentor,
     HttpxReplayInstrumentor,
     OpenAIReplayInstrumentor,
 )
+from otel_agent_replay.instrument.wired import LIBRARIES
 from otel_agent_replay.recording.values import NoteKind
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_importing_the_package_imports_no_library() -> None:
     program = """
         import sys
         from otel_agent_replay.instrument._patch import install
-        from otel_agent_replay.instrument.instrumentors import LIBRARIES
+        from otel_agent_replay.instrument.wired import LIBRARIES
         import otel_agent_replay.instrument.clients
         install(LIBRARIES, print)
         print(sorted({"openai", "anthropic", "httpx", "httpx2"} & set(sys.modules)))
@@ -205,7 +205,7 @@ def test_an_alias_of_httpx_is_patched_once(patched: Any) -> None:
         import sys, httpx2
         httpx2.alias_httpx()
         from otel_agent_replay.instrument._patch import install
-        from otel_agent_replay.instrument.instrumentors import LIBRARIES
+        from otel_agent_replay.instrument.wired import LIBRARIES
         install(LIBRARIES, print)
         import httpx
         assert httpx is httpx2

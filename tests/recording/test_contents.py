@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agent_replay.recording.contents import ContentReader, ContentWriter, MissingContent
-from otel_agent_replay.recording.rope import LARGEST, Description, digest_of
+from otel_agent_replay.recording.cuts import LARGEST
+from otel_agent_replay.recording.rope import Description, digest_of
 
 thorough = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
@@ -178,6 +179,24 @@ def test_what_an_assistant_said_is_not_stored_again_when_it_is_sent_back():
     run.refer(dumps({"model": "m", "messages": [{"role": "assistant", "content": said}]}), "main.b")
     run.check()
     assert run.written == before
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends"), [("I", "."), ("Let me look at that file. ", " Shall I go on?"), ('He \\"said\\" so. ' * 6, "é")]
+)
+def test_answers_that_begin_and_end_alike_are_not_stored_again_when_they_are_sent_back(begins, ends):
+    text = Text(12)
+    run = Run()
+    history = []
+    for number in range(20):
+        said = f"{begins}{text(600)}{ends}"
+        answer = {"id": f"chatcmpl-{number}", "choices": [{"message": {"role": "assistant", "content": said}}]}
+        run.refer(dumps(answer), "main.d")
+        before = run.written
+        history.append({"role": "assistant", "content": said})
+        run.refer(dumps({"model": "m", "messages": history}), "main.b")
+        assert run.written == before
+    run.check()
 
 
 def test_lanes_that_begin_alike_share_what_they_begin_with():

@@ -93,6 +93,16 @@ def test_a_program_that_has_moved(recorded) -> None:
     assert bench.replay(sys.executable, "elsewhere.py").code == 0
 
 
+@pytest.mark.parametrize("command", [("-",), (), ("-u", "-"), ("-W", "error")], ids=" ".join)
+def test_a_program_from_standard_input(bench, command: tuple[str, ...]) -> None:
+    """It is not kept: the replay neither takes what it has there for the program nor waits for somebody to type."""
+    recorded = bench.run(BIN / "opentelemetry-instrument", sys.executable, *command, input=PROGRAM)
+    again = bench.replay(input="print('something else')")
+    assert (again.code, again.out) == (125, "")
+    assert "standard input" in sentence(again.err)
+    assert bench.replay("python", "-", input=PROGRAM).out == recorded.stdout
+
+
 def test_a_recording_of_another_user(recorded) -> None:
     bench, out, _ = recorded
     (bench.folder / "home" / "trust.key").unlink()
@@ -161,6 +171,9 @@ def test_a_full_disk_does_not_hurt_the_agent(bench) -> None:
         ("--stop-at", "nowhere"),
         ("--report", "/no/such/folder/r.json"),
         ("--expect", "stdout=("),
+        ("--expect", "exit=soon"),
+        ("--expect", "exception="),
+        ("--expect", "outcome.=1"),
     ],
 )
 def test_wrong_usage(recorded, options: tuple[str, ...]) -> None:
@@ -168,6 +181,44 @@ def test_wrong_usage(recorded, options: tuple[str, ...]) -> None:
     done = bench.run(BIN / "agent-replay", "replay", "latest", *options)
     assert done.returncode == 2
     sentence(done.stderr)
+
+
+def test_a_report_that_cannot_be_written(recorded) -> None:
+    bench, out, _ = recorded
+    done = bench.run(BIN / "agent-replay", "replay", "latest", "--quiet", "--report", "/dev/full")
+    assert (done.returncode, done.stdout) == (2, out)
+    assert "No space left" in sentence(done.stderr)
+
+
+@pytest.mark.parametrize("options", [(), ("--expect", "ok")], ids=str)
+@pytest.mark.parametrize("program", ["import nowhere_to_be_found", "import helper", "def f(:\n    pass"])
+def test_a_program_that_cannot_start_is_skipped_by_bisect(recorded, program: str, options: tuple[str, ...]) -> None:
+    bench, _, _ = recorded
+    bench.write("if True:\nprint('not indented')\n", "helper.py")
+    bench.write(f"print('begins')\n{program}\n")
+    again = bench.replay(sys.executable, "program.py", options=options)
+    assert again.code == 125
+    assert "could not start" in again.report["reasons"][0]
+    assert again.report["divergences"] == []
+
+
+def test_a_program_that_is_not_there_is_skipped_by_bisect(recorded) -> None:
+    bench, _, _ = recorded
+    done = bench.run(BIN / "agent-replay", "replay", "latest", "--expect", "ok", "--", "python", "gone.py")
+    assert done.returncode == 125
+    assert "gone.py" in sentence(done.stderr)
+
+
+def test_a_failure_to_import_after_calls_is_a_finding(recorded) -> None:
+    bench, _, _ = recorded
+    again = bench.replay_changed(f"{PROGRAM}\nimport nowhere_to_be_found\n")
+    assert again.code == 1
+
+
+def test_a_recorded_failure_to_import_is_replayed(bench) -> None:
+    bench.record("import nowhere_to_be_found\n", code=1)
+    assert bench.replay().code == 0
+    assert bench.replay_changed("import nowhere_else\n").code == 1
 
 
 def test_a_python_that_ignores_its_environment_is_refused(recorded) -> None:

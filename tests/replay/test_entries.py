@@ -102,6 +102,39 @@ def test_the_process_that_ran_them_is_replayed_whole(model_bench) -> None:
     assert (again.code, again.out) == (0, out), again.err
 
 
+WITHIN = """
+import os, time
+import openai
+from otel_agent_replay import outcome, run
+
+STARTED = time.time()
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+
+@run("inner")
+def inner(question):
+    messages = [{"role": "user", "content": f"{question} {STARTED}"}]
+    outcome(text=model.chat.completions.create(model="m1", messages=messages).choices[0].message.content)
+
+@run("outer")
+def outer():
+    inner("what of it?")
+
+if __name__ == "__main__":
+    outer()
+"""
+
+
+@pytest.mark.parametrize("name", ["inner", "outer"])
+def test_importing_is_answered_from_the_process_however_deep_a_run_is(model_bench, name: str) -> None:
+    """On a machine that has no key either, which the module-level client asks for."""
+    model_bench.record(WITHIN)
+    (run,) = [run for run in model_bench.runs() if run["name"] == name]
+    env = {key: value for key, value in model_bench.env.items() if key not in ("OPENAI_API_KEY", "BASE_URL")}
+    again = model_bench.replay(run=run["run_id"], env=env)
+    assert again.code == 0, again.err
+    assert not again.report["new_readings"]
+
+
 def serve(bench, command: list[str], port: int) -> subprocess.Popen:
     server = subprocess.Popen(command, env=bench.env | {"PORT": str(port)}, cwd=bench.folder, stderr=subprocess.PIPE)
     for _ in range(600):

@@ -315,3 +315,41 @@ def test_whoever_asks_for_the_program(bench) -> None:
     bench.environment |= {"REGION": "us", "PATH": path}
     replayed = bench.replay()
     assert (replayed.code, replayed.out) == (0, out), replayed.err
+
+
+CLIENTS = """
+import anthropic, openai
+
+client = openai.OpenAI(max_retries=0)
+print(client.base_url, client.organization, anthropic.Anthropic().base_url)
+messages = [{"role": "user", "content": "hello"}]
+print(client.chat.completions.create(model="m", messages=messages).choices[0].message.content)
+print(client.post("/elsewhere", body={"messages": messages, "model": "m"}, cast_to=object)["id"])
+azure = openai.AzureOpenAI(max_retries=0)
+print(azure.base_url, azure.chat.completions.create(model="m", messages=messages).choices[0].message.content)
+"""
+
+
+def test_what_clients_of_models_read_by_name_is_given_back(model_bench) -> None:
+    """Else a program that leaves to its client where the model is cannot be replayed on a machine without that."""
+    url = model_bench.base_url
+    there = {"OPENAI_BASE_URL": url, "OPENAI_ORG_ID": "org-there", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
+    there |= {"AZURE_OPENAI_ENDPOINT": url, "AZURE_OPENAI_API_KEY": "key", "OPENAI_API_VERSION": "2024-10-21"}
+    model_bench.environment |= {"ANTHROPIC_API_KEY": "sk-ant-there", **there}
+    out = model_bench.record(CLIENTS)
+    model_bench.environment = {}
+    replayed = model_bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert replayed.report["new_readings"] == replayed.report["unread"] == []
+    model_bench.environment = {"OPENAI_BASE_URL": "http://127.0.0.1:2/other"}
+    replayed = model_bench.replay()
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    assert any(line.startswith("OPENAI_BASE_URL of the environment") for line in replayed.report["warnings"])
+
+
+def test_what_the_program_sets_for_its_client_is_its_own(bench) -> None:
+    bench.environment = {"OPENAI_BASE_URL": "http://there"}
+    program = "import openai, os\nos.environ['OPENAI_BASE_URL'] = 'http://own'\nprint(openai.OpenAI().base_url)\n"
+    out = bench.record(program)
+    bench.environment = {}
+    assert bench.replay().out == out == "http://own\n"

@@ -192,3 +192,28 @@ def test_one_spawn_of_a_name_taken_away(model_bench) -> None:
     assert again.code == 125
     assert {kind for kind, _ in again.divergences} == {"unconsumed"}
     assert len(again.divergences) == 2, "what the worker that is gone had asked"
+
+
+SHARED = """
+import asyncio, contextvars, os
+import openai
+
+async def ask(model):
+    messages = [{"role": "user", "content": "same"}]
+    return (await model.chat.completions.create(model="m1", messages=messages)).choices[0].message.content
+
+async def main():
+    context = contextvars.Context()
+    async with openai.AsyncOpenAI(base_url=os.environ["BASE_URL"], max_retries=0) as model:
+        tasks = [asyncio.create_task(ask(model), context=context) for _ in range(4)]
+        print(await asyncio.gather(*tasks))
+
+asyncio.run(main())
+"""
+
+
+def test_tasks_that_share_a_context_get_their_own_answers(model_bench) -> None:
+    out = model_bench.record(SHARED)
+    again = model_bench.replay()
+    assert (again.code, again.out, again.divergences) == (0, out, [])
+    assert again.report["answered"] == 4

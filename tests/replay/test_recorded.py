@@ -298,6 +298,8 @@ def test_forked_children_are_in_the_run(bench) -> None:
     again = recorded_as(bench, done)
     assert sorted(record.position.lane for record in again.crossings) == ["main", "main", "main/process:fork#0"]
     assert again.complete
+    done = bench.replay()
+    assert done.code == 0, "the child's file, which has not the beginning of the replay, is no later run"
 
 
 def test_runs_that_begin_in_it_are_runs_within_it(bench) -> None:

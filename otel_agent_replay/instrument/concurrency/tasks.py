@@ -203,18 +203,26 @@ def _call_soon_threadsafe(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, callback, *args, context=context)
         if gate is not None and lane is not None and asyncio._get_running_loop() is None and _by_program():
             gate.event(lane, CALL).wait()
+        if lane is not None and context is None and LANE.get() is None:
+            context = _within(lane)  # the lane of the process is no other thread's, but what it hands over is its own
         for gate in () if watch is None else watch.gates:
             caller, party = gate.parties.get(ident), gate.parties.get(watch.ident) if watch is not None else None
             if caller is not None and party is not None and watch is not None and watch.running:
                 if lane is None and context is None and caller.lane is not None:
-                    context = copy_context()  # a worker of anyio reports a result: it is the program's
-                    context.run(LANE.set, caller.lane)
+                    context = _within(caller.lane)  # a worker of anyio reports a result: it is the program's
                 with gate.lock:  # the loop must not be seen idle in between
                     gate.woken(party)
                     return original(self, callback, *args, context=context)
         return original(self, callback, *args, context=context)
 
     return call_soon_threadsafe
+
+
+def _within(lane: Lane) -> Context:
+    """This context, in a lane."""
+    context = copy_context()
+    context.run(LANE.set, lane)
+    return context
 
 
 def _by_program() -> bool:

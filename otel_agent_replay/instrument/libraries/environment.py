@@ -1,8 +1,9 @@
 """Variables of the environment: what the program's own code reads by name, and credentials, whoever looks for them.
 
 A credential is recorded by name only, and answered with a placeholder in a replay that has none. Any other variable is
-a reading, with its value: the program that read where its model is gets the same answer on another machine. What the
-program has set by itself is no reading, and who takes the whole environment takes the one that is there.
+a reading, with its value: the program that read where its model is gets the same answer on another machine. So is what
+tells a client of a model whom to ask, whoever reads it: the program that leaves it to the client depends on it as much.
+What the program has set by itself is no reading, and who takes the whole environment takes the one that is there.
 
 Everything that reads an environment variable in Python goes through one method of `os.environ`.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import lanes
-from otel_agent_replay.boundary.callers import AGENT, DISPATCH, OUTSIDE, caller, frames, kind_of
+from otel_agent_replay.boundary.callers import AGENT, DISPATCH, LIBRARY, OUTSIDE, TRANSPORT, caller, frames, kind_of
 from otel_agent_replay.instrument._ambient import Installation, Patches
 from otel_agent_replay.instrument._asking import ENVIRONMENT, is_handed_on, lane_of
 from otel_agent_replay.recording.values import VARIABLE
@@ -40,6 +41,12 @@ _COUNT: Final = re.compile(
     re.IGNORECASE,
 )
 """… but for these, which count tokens of a model."""
+
+_OF_CLIENTS: Final = re.compile(r"(?:AZURE_OPENAI|OPENAI|ANTHROPIC)_\w+")
+"""Names of variables that tell a client of a model whom to ask, and as whom, besides its credentials."""
+
+_PROGRAM: Final = frozenset({AGENT, DISPATCH})
+_ANYBODY: Final = _PROGRAM | {LIBRARY, TRANSPORT}
 
 _OURS: Final = ("OTEL_AGENT_REPLAY_", "PYTHONPATH", "PYTHONHASHSEED")
 """Beginnings of the names of what sets recording and replaying up, and differs in each."""
@@ -209,8 +216,11 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
     lane = lane_of(ENVIRONMENT)
     if lane is None or not isinstance(key, str | bytes):
         return original(environ, key)
-    frame, by_name = who_reads(caller(2))
     name = _text(key)
+    frame, by_name = who_reads(caller(2))
+    by_program = frame is not None
+    if not by_program and _OF_CLIENTS.fullmatch(name) is not None:
+        frame, by_name = who_reads(caller(2), _ANYBODY)
     if frame is None or not by_name or name.startswith(_OURS):
         return original(environ, key)
 
@@ -222,11 +232,13 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
 
     session: Any = lane.session
     change = _changed_for(session).get(name)
-    if change is not None and (
-        change.by_program or (session.replaying and not session.expects(lane, VARIABLE + name, frame))
-    ):
+    unexpected = session.replaying and not session.expects(lane, VARIABLE + name, frame)
+    if change is not None and (change.by_program or unexpected):
         return original(environ, key)
-    told = session.read(lane, VARIABLE + name, frame, here)
+    if unexpected and not by_program:
+        told = session.variable(name) or here()  # where a library asks is no news: it may be another version of it
+    else:
+        told = session.read(lane, VARIABLE + name, frame, here)
     if session.replaying and change is None and (now := here()) not in (told, "null"):
         if has_token(told):
             told = now  # a token stands for whatever is here
@@ -238,12 +250,12 @@ def _plain(original: Callable[[Any, Any], Any], environ: Any, key: Any) -> Any:
     return _alike(value, key)
 
 
-def who_reads(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+def who_reads(frame: FrameType | None, kinds: frozenset[int] = _PROGRAM) -> tuple[FrameType | None, bool]:
     """Whose reading it is that `os.environ` is asked by the code in `frame`.
 
     Returns:
-        The program's own code, or None where it is somebody else's; and whether it asks for one variable by name,
-        rather than for all of them.
+        The code of one of `kinds`, by default the program's own, or None where it is somebody else's; and whether it
+        asks for one variable by name, rather than for all of them.
     """
     by_name = whole = False
     while frame is not None:
@@ -254,7 +266,7 @@ def who_reads(frame: FrameType | None) -> tuple[FrameType | None, bool]:
         elif not is_handed_on(module):
             break
         frame = frame.f_back
-    if frame is None or kind_of(frame) not in (AGENT, DISPATCH):
+    if frame is None or kind_of(frame) not in kinds:
         return None, False
     return frame, not whole and (by_name or opname[frame.f_code.co_code[frame.f_lasti]] in _SUBSCRIPT)
 

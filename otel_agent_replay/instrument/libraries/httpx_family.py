@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.instrument import genai, wire
+from otel_agent_replay.instrument._failures import transport_errors
 from otel_agent_replay.instrument._patch import Library, Target
 from otel_agent_replay.recording.values import Kind, Note, NoteKind
 
@@ -58,7 +59,7 @@ def _describe(name: str) -> Callable[..., Call | Refused | None]:
             wire=True,
             name=f"{request.method} {host}",
             attributes=attributes,
-            types=wire.transport_errors(),
+            allowed=transport_errors(),
         )
 
     return describe

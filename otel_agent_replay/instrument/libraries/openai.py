@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.instrument import genai, wire
+from otel_agent_replay.instrument._failures import transport_errors
 from otel_agent_replay.instrument._patch import Library, Target
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.values import Kind
@@ -60,7 +61,7 @@ def describe(client: Any, cast_to: Any, options: Any, *_: object, **__: object) 
         attributes[genai.API_TYPE] = endpoint.api
     attributes[names.SERVING] = genai.serving_hash(attributes)
     name = f"{endpoint.operation} {attributes.get(genai.REQUEST_MODEL, '')}".rstrip()
-    return Call(endpoint.kind, endpoint.key, wire=True, name=name, attributes=attributes, types=wire.transport_errors())
+    return Call(endpoint.kind, endpoint.key, wire=True, name=name, attributes=attributes, allowed=transport_errors())
 
 
 @wire.remembered

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import guard, lanes
-from otel_agent_replay.boundary.callers import caller
+from otel_agent_replay.boundary.callers import caller, frames
 from otel_agent_replay.boundary.guard import Decision
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.instrument._ambient import Installation, Patches, like, unbindable
@@ -44,7 +44,9 @@ _AUDITED_LOOKUPS: Final = frozenset(f"socket.{name}" for name in LOOKUPS)
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 _LOCAL: Final = getattr(socket, "AF_UNIX", None)
 _ASKING_THE_SYSTEM: Final = frozenset({"platform", "ctypes.util", "uuid", "webbrowser", "distro", "distro.distro"})
-"""They run a program of the system to learn what machine this is."""
+"""They run a program of the system to learn what machine this is …"""
+_STARTING: Final = frozenset({"os", "subprocess"})
+"""… by these."""
 
 _noted: WeakKeyDictionary[Session, set[tuple[str, str]]] = WeakKeyDictionary()
 _hooked: list[bool] = []
@@ -224,16 +226,21 @@ def _starting(command: Any, frame: FrameType | None) -> None:
     if lane is None or lane.session.replaying:
         return
     found = guard.opener(frame)
-    asking = None if frame is None else frame.f_globals.get("__name__")  # for a library that it stands between, too
-    if (
-        not _ASKING_THE_SYSTEM.isdisjoint((found.module, asking))
-        or guard.decide(lane, found.who, local=False, closed=False) is not Decision.NOTE
-    ):
+    if _asks_the_system(frame) or guard.decide(lane, found.who, local=False, closed=False) is not Decision.NOTE:
         return
     first = command[0] if isinstance(command, list | tuple) and command else command
     words = os.fsdecode(first).split() if isinstance(first, str | bytes | os.PathLike) else []
     program = words[0] if words else "?"  # not its arguments, which may be secret
     _act(Decision.NOTE, lane, found, kind="process", what=f"process {program} started by {found.module}")
+
+
+def _asks_the_system(frame: FrameType | None) -> bool:
+    """Whether a process is started to learn what machine this is, whoever wants to know that."""
+    for outer in frames(frame):
+        name = str(outer.f_globals.get("__name__"))
+        if name not in _STARTING and not name.startswith("otel_agent_replay."):
+            return name in _ASKING_THE_SYSTEM
+    return False
 
 
 def _act(decision: Decision, lane: Lane | None, found: Opener, *, kind: str, what: str) -> None:
