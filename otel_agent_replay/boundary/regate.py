@@ -282,8 +282,11 @@ class ReplayGate(Delivery):
         super()._grant(completion)
 
     def _held(self) -> None:
-        if self._woken or self._waiting or self._free or self._parked or self._deadlines:
+        if self._holds_any() or self.departed():
             self._attend()
+
+    def _holds_any(self) -> bool:
+        return bool(self._woken or self._waiting or self._free or self._parked or self._deadlines)
 
     # -- settling
 
@@ -315,7 +318,7 @@ class ReplayGate(Delivery):
 
     def tick(self, look: Look) -> bool:
         with self.lock:
-            if not (self._woken or self._waiting or self._free or self._parked or self._deadlines) or self._ended:
+            if self._ended or not (self._holds_any() or self.departed()):
                 return False
             if self._progress[0] != self.grants or not self._progress[1]:
                 self._progress = (self.grants, real.monotonic())
@@ -359,7 +362,8 @@ class ReplayGate(Delivery):
         self._settled_at = self._settled_at or look.began
         patience = PATIENCE if self._open_to_world() else 0.0
         if not self._waiting and not self._deadlines:
-            patience = LAST_PATIENCE if patience else PATIENCE
+            # A divergence may have ended, in a task or thread, what the others wait for.
+            patience = LAST_PATIENCE if patience or not self._holds_any() else PATIENCE
         return look.began - max(self._progress[1], self._settled_at) >= patience
 
     # -- the end
