@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -262,8 +261,6 @@ class ReplayedCrossing:
 
     def _error(self, value: Json) -> BaseException:
         error = self._decode(value)
-        if isinstance(error, SystemExit):
-            return _exiting(error)
         return error if isinstance(error, BaseException) else RuntimeError(str(error))
 
     def _new(
@@ -295,14 +292,6 @@ class ReplayedCrossing:
     def _departure(self, kind: DivergenceClass, summary: str, differences: tuple[Difference, ...] = ()) -> Divergence:
         nearest = None if self.record is None else self.record.position
         return Divergence(kind, self.position, nearest, summary, differences, RERUN)
-
-
-def _exiting(error: SystemExit) -> SystemExit:
-    """The same by `sys.exit`, as it was raised when it was recorded: with what status a process ends is told there."""
-    try:
-        sys.exit(error.code)
-    except SystemExit as again:
-        return again.with_traceback(None)
 
 
 def _body(request: WireRequest) -> str:
