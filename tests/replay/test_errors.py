@@ -136,7 +136,7 @@ INTERRUPTED = """
 import os, signal, sys
 import openai
 
-model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0)
+model = openai.OpenAI(base_url=os.environ["BASE_URL"], max_retries=0, timeout=60)
 
 def stop(number, frame):
     sys.exit(7)
@@ -147,6 +147,7 @@ def answer():
     except KeyboardInterrupt:
         print("interrupted")
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 signal.signal(signal.SIGTERM, stop)
 print("asks", flush=True)
 answer()
