@@ -41,13 +41,18 @@ async def sleep0(rounds: int) -> None:
 
 async def call_soon(rounds: int) -> None:
     loop = asyncio.get_running_loop()
+    going_on = True
 
     def again() -> None:
         compute(rounds // 10)
-        loop.call_soon(again)
+        if going_on:
+            loop.call_soon(again)
 
     again()
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        going_on = False
 
 
 async def idle(_: int) -> None:
