@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import DISPATCH, SEEN_THROUGH, clock_reader, kind_of
-from otel_agent_replay.boundary.lanes import GROUND, LANE, NEVER, ONCE, OUTSIDE
+from otel_agent_replay.boundary.lanes import GROUND, LANE, ONCE, OUTSIDE, Memo
 from otel_agent_replay.boundary.sites import is_near
 
 if TYPE_CHECKING:
@@ -55,21 +55,21 @@ class Keeping(Protocol):
 
 def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]:  # noqa: C901 (`read`)
     """The replacement of a function that takes nothing. It is called often: everything it needs is at hand."""
-    lane_here, getframe, ground, nobody, once, never, full = LANE.get, _getframe, GROUND, NOBODY, ONCE, NEVER, FULL
+    lane_here, getframe, ground, nobody, once = LANE.get, _getframe, GROUND, NOBODY, ONCE
     offset = lanes.offset_of(source)
 
     def read(_: object) -> Any:  # noqa: C901 (it is called often)
         value = original()
         try:
             frame = getframe(1)
-            memo: Any = frame.f_trace
-            if memo is not None and memo is not once and memo is not never:
+            memo = frame.f_trace
+            if type(memo) is Memo:
                 kept = memo[frame.f_lasti + offset]
                 kept.append(value)
-                if len(kept) >= full:
+                if len(kept) >= FULL:
                     write()
                 return value
-        except (KeyError, ValueError, TypeError):  # the last of what a tracer has put there
+        except (KeyError, ValueError):
             pass
         lane = lane_here()
         if ground:
@@ -94,7 +94,7 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
                 frame.f_trace = once
             elif memo is once:
                 follow(source, frame)
-            if len(values) >= full:
+            if len(values) >= FULL:
                 write()
             return value
         return first(source, value, original)
@@ -116,7 +116,7 @@ def times(  # noqa: C901 (`now`)
         otherwise: makes the time of another class or zone.
         unknown: keeps a time that `original` gave to a call site that nobody remembers, two frames out.
     """
-    lane_here, getframe, ground, nobody, once, never, full = LANE.get, _getframe, GROUND, NOBODY, ONCE, NEVER, FULL
+    lane_here, getframe, ground, nobody, once = LANE.get, _getframe, GROUND, NOBODY, ONCE
     without, with_zone = sources
     offset, offset_with_zone = map(lanes.offset_of, sources)
 
@@ -126,14 +126,14 @@ def times(  # noqa: C901 (`now`)
         value = original(tz)
         try:
             frame = getframe(1)
-            memo: Any = frame.f_trace
-            if memo is not None and memo is not once and memo is not never:
+            memo = frame.f_trace
+            if type(memo) is Memo:
                 kept = memo[frame.f_lasti + (offset if tz is None else offset_with_zone)]
                 kept.append(value)
-                if len(kept) >= full:
+                if len(kept) >= FULL:
                     write()
                 return value
-        except (KeyError, ValueError, TypeError):  # the last of what a tracer has put there
+        except (KeyError, ValueError):
             pass
         lane = lane_here()
         if ground:
@@ -158,7 +158,7 @@ def times(  # noqa: C901 (`now`)
                 frame.f_trace = once
             elif memo is once:
                 follow(which, frame)
-            if len(values) >= full:
+            if len(values) >= FULL:
                 write()
             return value
         return unknown(value, tz)
