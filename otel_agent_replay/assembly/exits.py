@@ -6,11 +6,11 @@ is left to run. So `SystemExit.code` is made to say when it is asked for from no
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
+
+from otel_agent_replay.boundary import builtin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,10 +50,8 @@ def watch(told: Callable[[object], None]) -> bool:
 
     False where this interpreter has it in another way: then the status of such an end is not known.
     """
-    names = next(iter(gc.get_referents(SystemExit.__dict__)), None)  # nobody else may set it, the type being built in
-    member = SystemExit.__dict__.get(_NAME)
-    if not isinstance(names, dict) or names.get(_NAME) is not member or not hasattr(member, "__set__"):
+    member = vars(SystemExit).get(_NAME)
+    if not hasattr(member, "__set__"):
         return False
-    names[_NAME] = _Code(member.member if isinstance(member, _Code) else member, told)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
+    builtin.put(SystemExit, {_NAME: _Code(member.member if isinstance(member, _Code) else member, told)})
     return True

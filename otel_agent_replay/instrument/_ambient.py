@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary import lanes
+from otel_agent_replay.boundary import builtin, lanes
 from otel_agent_replay.boundary.callers import (
     DISPATCH,
     KINDS,
@@ -26,7 +26,7 @@ from otel_agent_replay.boundary.callers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
@@ -115,6 +115,16 @@ class Patches:
         """Set an attribute of a module or class."""
         self._put.append((owner, name, vars(owner).get(name, _INHERITED), replacement))
         setattr(owner, name, replacement)
+
+    def put_entries(self, cls: type, replaced: Mapping[str, object]) -> None:
+        """Exchange entries of a built-in class."""
+        originals = {name: vars(cls)[name] for name in replaced}
+        builtin.put(cls, replaced)
+        self.on_undo(
+            lambda: builtin.put(
+                cls, {name: original for name, original in originals.items() if vars(cls)[name] is replaced[name]}
+            )
+        )
 
     def on_undo(self, undo: Callable[[], None]) -> None:
         """Something else that is to be undone."""

@@ -7,8 +7,6 @@ their own dictionaries are replaced, and methods that somebody holds bound are r
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import operator
 import sys
 import time
@@ -165,28 +163,9 @@ def _real_utcnow_warns() -> None:
 
 
 def _put_entry(patches: Patches, cls: type, name: str, function: Callable[..., Any]) -> None:
-    """Replace a class method of a built-in class in its dictionary, which no attribute access can write to."""
-    (entries,) = gc.get_referents(cls.__dict__)
-    original = entries[name]
-    like(function, original, "datetime")
-    replacement = classmethod(function)
-
-    def put(value: object) -> None:
-        entries[name] = value
-        _modified(cls)  # else call sites that ran before keep the entry that was there
-
-    def undo() -> None:
-        if entries[name] is replacement:
-            put(original)
-
-    put(replacement)
-    patches.on_undo(undo)
-
-
-def _modified(cls: type) -> None:
-    modified = ctypes.pythonapi.PyType_Modified
-    modified.argtypes, modified.restype = [ctypes.py_object], None
-    modified(cls)
+    """Replace a class method of a built-in class."""
+    like(function, vars(cls)[name], "datetime")
+    patches.put_entries(cls, {name: classmethod(function)})
 
 
 # -- other clocks ------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -132,7 +130,7 @@ def _put_functions(patches: Patches, torch: Any, shape: _torch_random.Shape) -> 
             if owner is functions:
                 replaced[name] = staticmethod(ours)
             _tell_scripts(original, ours, name)
-    _put_entries(patches, type(functions), replaced)
+    patches.put_entries(type(functions), replaced)
     for forget in _caches(torch):
         forget()
         patches.on_undo(forget)
@@ -171,29 +169,7 @@ def _put_generators(patches: Patches, shape: _torch_random.Shape) -> None:
     replaced: dict[str, Any] = {"seed": _torch_random.seeding(shape, entries["seed"])}
     replaced |= {name: _torch_random.looking(shape, entries[name], name) for name in _LOOKING if name in entries}
     replaced |= {name: _torch_random.placing(shape, entries[name]) for name in _PLACING if name in entries}
-    _put_entries(patches, shape.kind, replaced)
-
-
-def _put_entries(patches: Patches, cls: type, replaced: dict[str, Any]) -> None:
-    """Exchange entries in the dictionary of a class of C, which no attribute access can write to."""
-    (entries,) = gc.get_referents(vars(cls))
-    originals = {name: entries[name] for name in replaced}
-
-    def undo() -> None:
-        for name, original in originals.items():
-            if entries[name] is replaced[name]:
-                entries[name] = original
-        _modified(cls)
-
-    entries.update(replaced)
-    _modified(cls)  # else call sites that ran before keep the entry that was there
-    patches.on_undo(undo)
-
-
-def _modified(cls: type) -> None:
-    modified = ctypes.pythonapi.PyType_Modified
-    modified.argtypes, modified.restype = [ctypes.py_object], None
-    modified(cls)
+    patches.put_entries(shape.kind, replaced)
 
 
 # -- which calls draw --------------------------------------------------------------------------------------
