@@ -1,5 +1,6 @@
 # Sourced by the CI scripts: a virtual environment of the project's own, with what tests and linters need.
-# Sets $venv and $python. Made anew when pyproject.toml, the interpreter or the place of the checkout changes.
+# Sets $venv and $python. Made anew when pyproject.toml, what is compiled, the interpreter or the place of the checkout
+# changes.
 
 python=
 for candidate in "${PYTHON:-}" python3.11 python3 python; do
@@ -15,7 +16,9 @@ fi
 
 key=$("$python" -c '
 import hashlib, pathlib, sys
-seed = pathlib.Path("pyproject.toml").read_bytes() + f"{sys.version}{sys.prefix}{pathlib.Path.cwd()}".encode()
+files = ["pyproject.toml", "hatch_build.py", *sorted(pathlib.Path("otel_agent_replay").rglob("*.c"))]
+seed = b"".join(pathlib.Path(each).read_bytes() for each in files)
+seed += f"{sys.version}{sys.prefix}{pathlib.Path.cwd()}".encode()
 print(hashlib.sha256(seed).hexdigest()[:16])
 ')
 venv=$PWD/.cache/venv/$key

@@ -6,13 +6,17 @@ is and where its values wait to be written (`Lane.sites`, filled by the session)
 Between the look and the append nothing else may run, or the values could have been taken to be written meanwhile:
 the interpreter lets other threads run at calls and jumps only, so the value is read before the look, and nothing is
 called or made in between. Without the interpreter's lock, or under a debugger, nothing is remembered.
+
+Where the package was built with a C compiler, the look and the append of a frame that remembers are made by
+`_keeping`, which hands everything else to the functions here.
 """
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from functools import WRAPPER_ASSIGNMENTS
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.boundary.callers import DISPATCH, SEEN_THROUGH, clock_reader, kind_of
@@ -25,6 +29,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
+
+try:
+    from otel_agent_replay.instrument import _keeping
+except ImportError:  # there was no compiler where the package was built
+    _keeping = None  # type: ignore[assignment, unused-ignore]
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 FULL: Final = 4096
 """So many values of one call site are written, whatever else happens."""
@@ -99,7 +110,9 @@ def numbers(original: Callable[[], Any], source: str) -> Callable[[object], Any]
             return value
         return first(source, value, original)
 
-    return read
+    if _keeping is None or not REMEMBERS:
+        return read
+    return _as(read, _keeping.numbers(original, Memo, read, write, offset, FULL))
 
 
 def times(  # noqa: C901 (`now`)
@@ -163,7 +176,16 @@ def times(  # noqa: C901 (`now`)
             return value
         return unknown(value, tz)
 
-    return now
+    if _keeping is None or not REMEMBERS:
+        return now
+    return _as(now, _keeping.times(original, Memo, now, write, offset, offset_with_zone, FULL, datetime, UTC))
+
+
+def _as(function: F, compiled: F) -> F:
+    """What was compiled, with the names and the signature of what it stands for."""
+    for name in (*WRAPPER_ASSIGNMENTS, "__code__", "__defaults__", "__kwdefaults__"):
+        setattr(compiled, name, getattr(function, name))
+    return compiled
 
 
 def first(source: str, value: Any, original: Callable[[], Any], depth: int = 2) -> Any:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import bdb
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
+import otel_agent_replay
 from otel_agent_replay.boundary.lanes import ONCE, Memo
+from otel_agent_replay.instrument import _kept
+
+PACKAGE = Path(otel_agent_replay.__file__).parent
 
 PROGRAM = """
 import asyncio, gc, hashlib, json, sys, threading, time
@@ -102,6 +108,22 @@ main()
 """
 
 
+@pytest.fixture(params=["compiled", "in Python"])
+def built(request, bench, tmp_path: Path) -> None:
+    """The package as it was built here, and as it is where there is no compiler."""
+    if request.param == "in Python":
+        copied = tmp_path / "uncompiled" / PACKAGE.name
+        shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+        if not (copied / "schemas").exists():
+            shutil.copytree(PACKAGE.parent / "schemas", copied / "schemas")
+        bench.environment["PYTHONPATH"] = str(copied.parent)
+    elif _kept._keeping is None:
+        pytest.skip("the package was built without a C compiler here")
+    line = "from otel_agent_replay.instrument import _kept; print(_kept._keeping is not None)"
+    assert bench.run(sys.executable, "-c", line).stdout.strip() == str(request.param == "compiled")
+
+
+@pytest.mark.usefixtures("built")
 def test_every_value_comes_back(bench):
     live = bench.record(PROGRAM)
     assert len(live.splitlines()) == 9
