@@ -20,6 +20,7 @@ from otel_agent_replay.assembly.ending import Ending
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.boundary import lanes, real, runs
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, AgentReplayError, DivergenceError
+from otel_agent_replay.recording.values import End
 from otel_agent_replay.replay import expectation
 from otel_agent_replay.replay.elsewhere import Elsewhere
 from otel_agent_replay.replay.report import report
@@ -60,6 +61,8 @@ def start() -> None:
     patches.close_network()
     runs.install(answers)
     lanes.set_process_root(session.root)
+    killed = session.recording.run.end is End.UNFINISHED and not handover.free
+    session.order.begin(session.root, session.signals(), killed=killed)
     child.ending.watch()
     _current.append(child)
     disturb(handover.disturbance)

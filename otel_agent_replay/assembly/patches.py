@@ -23,6 +23,7 @@ from otel_agent_replay.instrument.libraries import (
     people,
     process,
     randomness,
+    signals,
     sockets,
     spawned,
     sqlite,
@@ -57,6 +58,7 @@ OWN = (
     sqlite,
     people,
     machine,
+    signals,
 )
 """What is patched of the standard library."""
 

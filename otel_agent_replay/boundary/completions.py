@@ -35,6 +35,9 @@ FREE = Unplaced.FREE
 Due: TypeAlias = "int | Unplaced"
 """Place of a completion in the recorded order. A negative number stands for NEVER."""
 
+SLEEP = "clock:sleep"
+"""Key of the return of `time.sleep`."""
+
 UNFIRED = -1
 """The number that is logged for a timer or a timeout that was asked for and never came."""
 

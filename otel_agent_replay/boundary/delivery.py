@@ -59,6 +59,12 @@ class Delivery:
         """This is a forked child: nothing is ordered here."""
         self.told = 0.0
         """What the program was last told of an event loop's clock, in seconds."""
+        self.last = -1
+        """Place of what the main lane saw last."""
+        self.slept = 0
+        """Sleeps of the main lane since then."""
+        self.asleep = False
+        """Whether it sleeps."""
         _gates.add(self)
 
     # -- what a session asks
@@ -109,6 +115,20 @@ class Delivery:
 
     def passed(self, completion: Completion) -> None:
         """The program sees a completion now."""
+        if completion.lane.parent is None and completion.seq is not None:
+            self.last, self.slept = completion.seq, int(self.asleep)
+
+    def falls_asleep(self, sleep: Completion) -> None:
+        """The main lane sleeps, until `wakes`. Raises, in a replay, what a signal raised then."""
+        self.asleep = True
+        self.slept += 1
+
+    def wakes(self) -> None:
+        """It sleeps no more."""
+        self.asleep = False
+
+    def called(self, lane: Lane, number: int) -> bool:
+        """The handler of a signal is about to be called in the main thread: whether to call it now."""
         raise NotImplementedError
 
     def give_up(self, completion: Completion) -> None:

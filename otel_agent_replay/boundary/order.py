@@ -12,9 +12,9 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import timeout_reader
-from otel_agent_replay.boundary.completions import FREE, NEVER, UNFIRED, Completion, Due, Unplaced
+from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, UNFIRED, Completion, Due, Unplaced
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.gate import Gate
 from otel_agent_replay.boundary.lanes import strand
@@ -23,8 +23,6 @@ from otel_agent_replay.boundary.regate import ReplayGate
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
 
-SLEEP = "clock:sleep"
-"""`time.sleep` returned."""
 TIMER = "clock:timer"
 """A timer of an event loop fired."""
 LOOP_TIME = "clock:time.monotonic"
@@ -65,18 +63,26 @@ class SleepTurn:
     def __init__(self, completion: Completion) -> None:
         self._completion = completion
         self._gate = completion.gate
+        self._main = completion.lane.parent is None
         if self._gate.holds and not self._gate.alone:
             self._gate.settle(self._gate.here(completion.lane))
 
+    def begin(self) -> None:
+        """The sleep begins. Raises, in a replay, what a signal raised in this sleep."""
+        if self._main:
+            self._gate.falls_asleep(self._completion)
+
     def wait(self) -> None:
         """Block until it is its turn. Recording, call this when the time has passed."""
+        if self._main:
+            self._gate.wakes()
         self._completion.wait()
 
 
 def sleep_turn(lane: Lane) -> SleepTurn | None:
     """The turn of a `time.sleep` that begins now; None where its end has no place in the order.
 
-    Recording: sleep, then `wait`. Replaying: only `wait`, also where this gives None do not sleep.
+    Both: `begin`, then `wait`. Recording, sleep in between; replaying do not, also where this gives None.
     """
     gate = ordering(lane)
     if gate is None or asyncio._get_running_loop() is not None:
@@ -84,9 +90,17 @@ def sleep_turn(lane: Lane) -> SleepTurn | None:
     return SleepTurn(gate.event(lane, SLEEP))
 
 
+def handler_called(number: int) -> bool:
+    """The handler of a signal is about to be called in the main thread: whether to call it now."""
+    lane = lanes.process_root
+    gate = ordering(lane)
+    return lane is None or gate is None or gate.called(lane, number)
+
+
 __all__ = [
     "FREE",
     "NEVER",
+    "SLEEP",
     "UNFIRED",
     "Delivery",
     "Due",
@@ -94,6 +108,7 @@ __all__ = [
     "ReplayGate",
     "SleepTurn",
     "Unplaced",
+    "handler_called",
     "monotonic",
     "ordering",
     "sleep_turn",

@@ -15,24 +15,26 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_agent_replay.boundary import real, stall
-from otel_agent_replay.boundary.completions import FREE, NEVER, Completion, Due, State
+from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
+from otel_agent_replay.boundary.signals import Interruptions, SignalTurn
 from otel_agent_replay.boundary.stall import Look
 from otel_agent_replay.boundary.stuck import incomplete
 from otel_agent_replay.errors import DivergenceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.loops import LoopWatch
     from otel_agent_replay.boundary.parties import Party
+    from otel_agent_replay.boundary.signals import Arrival
     from otel_agent_replay.recording.divergence import Divergence
 
 MOST_PASSES = 100
 """Passes of a loop that never idles, after which it counts as settled; after the first time, a tenth."""
 MOST_FIRINGS = 10_000
-"""Unknown timers in a row that fire without any recorded progress, before the program counts as stuck."""
+"""Unknown timers or sleeps in a row without any recorded progress, before the program counts as stuck."""
 BLOCKED = 4
 """Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
 BLOCKED_ALONE = 40
@@ -98,11 +100,15 @@ class ReplayGate(Delivery):
         self._performing: set[Lane] = set()
         self._serial = count()
         self._firings = 0
+        self._sleeps = 0
+        """Sleeps in a row that the recording does not know."""
         self._ended = False
         self._progress = (0, 0.0)
         self._now = real.monotonic()
         self._stirred = 0
         """Number of the sampler's latest look when a thread of the program was last seen here."""
+        self._interruptions = Interruptions(self)
+        self._killed = False
         self._settled_at = 0.0
         """Since when nothing has run; 0.0 where something does. Time in which a thread waits for the processor
         is none in which the world was waited for."""
@@ -148,10 +154,36 @@ class ReplayGate(Delivery):
             if blocks:
                 self.woken(self.here(lane))
 
+    def begin(self, lane: Lane, signals: Sequence[Arrival], *, killed: bool) -> None:
+        """The program begins, in the main thread, which is in this lane.
+
+        Args:
+            lane: the main lane.
+            signals: will be sent to the thread.
+            killed: the recorded program may have waited for what never came, so this one may, too.
+        """
+        with self.lock:
+            self._killed = killed
+            if killed:
+                self.here(lane)
+            for turn in self._interruptions.begin(lane, signals):
+                self._enqueue(turn)
+            self._held()
+
+    def called(self, lane: Lane, number: int) -> bool:
+        return self._interruptions.called(number)
+
+    def falls_asleep(self, sleep: Completion) -> None:
+        super().falls_asleep(sleep)
+        self._interruptions.in_sleep(sleep)
+
     def finish(self) -> None:
         """The main lane has ended: threads that wait for what never came, and would keep the process, end."""
         with self.lock:
             self.finished = True
+            for completion in tuple(self._waiting.values()):
+                if isinstance(completion, SignalTurn):
+                    self.give_up(completion)
             for completion in tuple(self._parked):
                 self._release(completion)
             self._retire()
@@ -167,11 +199,26 @@ class ReplayGate(Delivery):
         self._woken.discard(completion)
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
+        super().passed(completion)
+        if completion.place is not FREE:
+            self._sleeps = 0
+        elif completion.key == SLEEP:
+            self._sleeps += 1
+            if self._sleeps > MOST_FIRINGS:
+                self._sleeps_on()
         if completion.due is not None:
             ahead = completion.due - self._now
             if ahead > 0:
                 self._now = completion.due
                 completion.lane.session.slept(completion.lane, ahead)
+
+    def _sleeps_on(self) -> None:
+        """The program sleeps and sleeps: a signal may end that, else it is stuck."""
+        with self.lock:
+            self._sleeps = 0
+            if self._waiting and self._leap():
+                return
+        self._stop()
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:
@@ -208,6 +255,13 @@ class ReplayGate(Delivery):
             self._waiting[place] = completion
 
     def _next(self) -> Completion | None:
+        if self._interruptions.waiting:
+            return None
+        coming = self._waiting.get(self._place)
+        if isinstance(coming, SignalTurn) and coming.party is not None and coming.party.quiet:
+            del self._waiting[self._place]
+            self._take()
+            return coming  # ahead of what is new, too: the thread may be in a loop that ends by the signal
         while self._free:
             completion = self._free.popleft()
             if completion.state is State.QUEUED:
@@ -219,14 +273,17 @@ class ReplayGate(Delivery):
         while True:
             completion_ = self._waiting.pop(self._place, None)
             if completion_ is not None:
-                self._place += 1
-                self._firings = 0
+                self._take()
                 return completion_
             if self._place in self._left:
                 self._left.discard(self._place)
             elif self.absent is None or not self.absent(self._place):
-                return self._next() if self._waiting and self._certain() and self._leap() else None
+                return self._next() if self._certain() and self._leap() else None
             self._place += 1
+
+    def _take(self) -> None:
+        self._place += 1
+        self._firings = 0
 
     def _peek(self) -> Completion | None:
         return None if self._free else self._waiting.get(self._place)
@@ -236,6 +293,8 @@ class ReplayGate(Delivery):
         for place, completion in self._waiting.items():
             watch = completion.party.watch if completion.party is not None else None
             if completion.watch is not None or watch is None or not watch.running:
+                continue
+            if isinstance(completion, SignalTurn):
                 continue
             if place - self._place > len(self._waiting) + len(self._left):
                 continue
@@ -247,8 +306,9 @@ class ReplayGate(Delivery):
         return None
 
     def _certain(self) -> bool:
-        """Whether a single thread is all there is, so that what it does not ask for now never comes."""
-        return self._quiet() and stall.threads() == 1 and not self._open_to_world()
+        """Whether a single thread is all there is, and waits, so that what it does not ask for now never comes."""
+        asked = any(not isinstance(completion, SignalTurn) for completion in self._waiting.values())
+        return asked and self._quiet() and stall.threads() == 1 and not self._open_to_world()
 
     def _quiet(self) -> bool:
         inner = sum(completion.lane in self._performing for completion in self._all())
@@ -282,11 +342,15 @@ class ReplayGate(Delivery):
         super()._grant(completion)
 
     def _held(self) -> None:
-        if self._holds_any() or self.departed():
+        if self._attends():
             self._attend()
 
+    def _attends(self) -> bool:
+        return self._holds_any() or self._killed or self.departed()
+
     def _holds_any(self) -> bool:
-        return bool(self._woken or self._waiting or self._free or self._parked or self._deadlines)
+        held = self._woken or self._waiting or self._free or self._parked or self._deadlines
+        return bool(held or self._interruptions.waiting)
 
     # -- settling
 
@@ -317,8 +381,9 @@ class ReplayGate(Delivery):
         super()._mark(party)
 
     def tick(self, look: Look) -> bool:
+        self._interruptions.send()
         with self.lock:
-            if self._ended or not (self._holds_any() or self.departed()):
+            if self._ended or not self._attends():
                 return False
             if self._progress[0] != self.grants or not self._progress[1]:
                 self._progress = (self.grants, real.monotonic())
@@ -347,7 +412,8 @@ class ReplayGate(Delivery):
         return True
 
     def _blocked(self, party: Party, look: Look) -> bool:
-        blocked = self._asleep(party, look, still=BLOCKED, awake=BLOCKED_ALONE)
+        still = SURE if isinstance(self._peek(), SignalTurn) else BLOCKED  # it may be raised, where it does not belong
+        blocked = self._asleep(party, look, still=still, awake=BLOCKED_ALONE)
         return blocked and not stall.in_debugger(party.ident)
 
     def _settled_for_good(self, look: Look) -> bool:
@@ -361,6 +427,8 @@ class ReplayGate(Delivery):
         # By when looks began, not by when this thread came to judge them: meanwhile the world may have answered.
         self._settled_at = self._settled_at or look.began
         patience = PATIENCE if self._open_to_world() else 0.0
+        if self._place not in self._waiting and all(isinstance(each, SignalTurn) for each in self._waiting.values()):
+            patience = LAST_PATIENCE if self._waiting else patience
         if not self._waiting and not self._deadlines:
             # A divergence may have ended, in a task or thread, what the others wait for.
             patience = LAST_PATIENCE if patience or not self._holds_any() else PATIENCE
@@ -369,7 +437,7 @@ class ReplayGate(Delivery):
     # -- the end
 
     def _is_stuck(self) -> bool:
-        return not self.finished and bool(self._parked or self.departed())
+        return not self.finished and bool(self._parked or self._killed or self.departed())
 
     def _stop(self) -> None:
         with self.lock:

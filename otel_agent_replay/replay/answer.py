@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from otel_agent_replay.boundary.lanes import Lane, child_path
+from otel_agent_replay.boundary.lanes import ROOT, Lane, child_path
 from otel_agent_replay.boundary.order import FREE
 from otel_agent_replay.boundary.session import captured
+from otel_agent_replay.boundary.signals import arrivals
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec, exact
 from otel_agent_replay.recording.divergence import Divergence, DivergenceClass, Position
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.boundary.draws import Draws
     from otel_agent_replay.boundary.order import Due, ReplayGate
     from otel_agent_replay.boundary.session import Call, Turn
+    from otel_agent_replay.boundary.signals import Arrival
     from otel_agent_replay.recording.values import Json, Recording
     from otel_agent_replay.replay.elsewhere import Elsewhere
     from otel_agent_replay.replay.transcript import Transcript
@@ -220,6 +222,12 @@ class ReplaySession:
         """The turn of a completion whose recorded place is known."""
         self._due[lane.path, key, ordinal] = place
         return self.order.turn(lane, key, ordinal)
+
+    def signals(self) -> list[Arrival]:
+        """The signals whose handlers were called in the main thread, in order."""
+        records = self.recording.crossings
+        places = (record.seq for record in records if record.position.lane == ROOT and record.seq is not None)
+        return arrivals(self.recording.order, places)
 
     def departed(self) -> bool:
         """Whether a divergence has been raised."""

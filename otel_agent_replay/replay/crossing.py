@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from otel_agent_replay.replay.answer import ReplaySession
     from otel_agent_replay.replay.transcript import TranscribedCrossing
 
+ADDED = "A call was added: rerun the program, or take the call out."
+ENDS_HERE = "The recording ends here: its process was killed, or runs still."
 RERUN = "The question has changed: rerun it against the model, or give the program as it was."
 
 
@@ -277,7 +279,7 @@ class ReplayedCrossing:
                 None if nearest is None else nearest.position,
                 "the program asks for more than was recorded in this lane",
                 () if nearest is None else differences(nearest),
-                "A call was added: rerun the program, or take the call out.",
+                ENDS_HERE if self._session.recording.run.end is End.UNFINISHED else ADDED,
             )
         assert nearest is not None  # a series that is not spent has a nearest
         return Divergence(

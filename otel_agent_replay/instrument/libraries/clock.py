@@ -271,6 +271,8 @@ def _sleep(original: Callable[[Any], None]) -> Callable[..., None]:
             return
         turn = sleep_turn(lane) if lanes.strand() is lane else None
         try:
+            if turn is not None:
+                turn.begin()
             if lane.session.replaying:
                 lane.session.slept(lane, length)
                 original(0)  # lets another thread run, as any sleep does

@@ -1,0 +1,175 @@
+"""Signals that the program handles: the call of a handler has a place in the order of what the program sees.
+
+Recording, it takes the next number when it is called, and its key says whether the main thread was asleep. Replaying,
+the signal is sent to the main thread again once its place has come: when the thread blocks, or comes to something that
+is later in the order. A sleep takes no time in a replay, so a signal that came in one is raised in the same sleep,
+counted since the last completion of the main lane.
+"""
+
+# ruff: noqa: SLF001 (a lock tells only so whether this thread holds it)
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from otel_agent_replay.boundary.completions import Completion, State
+from otel_agent_replay.boundary.lanes import ROOT
+from otel_agent_replay.boundary.stall import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_agent_replay.boundary.completions import Due
+    from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.regate import ReplayGate
+    from otel_agent_replay.recording.values import OrderEvent
+
+PREFIX: Final = "signal:"
+"""Keys of such completions begin so."""
+UNNOTICED: Final = 5
+"""Looks of the sampler after which a signal is sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A recorded call of a handler."""
+
+    place: int
+    number: int
+    """Of the signal, on this machine."""
+    slept: int | None
+    """In which sleep it came, counted from 0 since `after`; None where the main thread was not asleep."""
+    after: int
+    """The last place of the main lane before it; -1 for none."""
+
+
+def key_of(number: int, slept: int | None) -> str:
+    """The key of such a completion."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # one of the real-time signals between the first and the last
+        name = str(number)
+    return f"{PREFIX}{name}" if slept is None else f"{PREFIX}{name}:{slept}"
+
+
+def arrivals(events: Iterable[OrderEvent], places: Iterable[int]) -> list[Arrival]:
+    """The signals of a run, in order, from its order events and the places of its main lane's crossings."""
+    main = [event for event in events if event.lane == ROOT]
+    taken = sorted({*places, *(event.seq for event in main)})
+    found = []
+    for event in sorted(main, key=lambda event: event.seq):
+        name, _, slept = event.key.removeprefix(PREFIX).partition(":")
+        number = _number(name) if event.key.startswith(PREFIX) else None
+        if number is not None and event.seq >= 0 and (slept.isdecimal() or not slept):
+            after = max((place for place in taken if place < event.seq), default=-1)
+            found.append(Arrival(event.seq, number, int(slept) if slept else None, after))
+    return found
+
+
+def _number(name: str) -> int | None:
+    """A signal by its name; None for one that this machine has not."""
+    if name.isdecimal():
+        return int(name) if int(name) in signal.valid_signals() else None
+    found = getattr(signal, name, None)
+    return int(found) if isinstance(found, signal.Signals) else None
+
+
+class SignalTurn(Completion):
+    """The call of a handler, in a replay: waits for its place from the beginning, or from its sleep on."""
+
+    __slots__ = ("look", "number", "sent")
+
+    def __init__(self, gate: ReplayGate, lane: Lane, arrival: Arrival) -> None:
+        place: Due = arrival.place
+        super().__init__(gate, lane, key_of(arrival.number, arrival.slept), 0, place)
+        self.number = arrival.number
+        self.sent = self.look = 0
+        """How often it was sent, and the sampler's latest look when it was sent last."""
+
+
+class Interruptions:
+    """The signals of a replayed run."""
+
+    def __init__(self, gate: ReplayGate) -> None:
+        self._gate = gate
+        self._asleep: list[Arrival] = []
+        """Those that came in sleeps, and are still to come."""
+        self._due: deque[SignalTurn] = deque()
+        """Their place has come; to be sent at the sampler's next look."""
+        self._sent: list[SignalTurn] = []
+        """Sent; their handlers have not been called yet."""
+        self._echoes: dict[int, int] = {}
+        """By number: how often a signal may come once more, for it was sent again just as it was noticed."""
+
+    def begin(self, lane: Lane, expected: Sequence[Arrival]) -> list[SignalTurn]:
+        """The main thread begins to run the program: the turns that wait from now on."""
+        self._asleep = [arrival for arrival in expected if arrival.slept is not None]
+        party = self._gate.here(lane) if expected else None
+        turns = [SignalTurn(self._gate, lane, arrival) for arrival in expected if arrival.slept is None]
+        for turn in turns:
+            turn.party, turn.state = party, State.QUEUED
+            turn.wake = partial(self._due.append, turn)
+        return turns
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any is under way."""
+        return bool(self._due or self._sent)
+
+    def send(self) -> None:
+        """Send what is due. Never with the gate's lock held: the main thread may want it.
+
+        What has not been noticed is sent again, for a thread that is just about to block does not notice.
+        """
+        while self._due:
+            turn = self._due.popleft()
+            if callable(signal.getsignal(turn.number)):
+                self._sent.append(turn)
+            else:  # the program handles it no more
+                self._gate.passed(turn)
+        for turn in tuple(self._sent):
+            assert turn.party is not None
+            turn.party.since = Look.latest  # it is not blocked
+            if turn.sent == 0 or Look.latest - turn.look >= UNNOTICED:
+                turn.sent, turn.look = turn.sent + 1, Look.latest
+                signal.pthread_kill(turn.party.ident, turn.number)
+
+    def called(self, number: int) -> bool:
+        """A handler is about to be called, in the main thread: whether to call it now, and not a little later."""
+        for turn in self._sent:
+            if turn.number == number:
+                self._sent.remove(turn)
+                if self._gate.lock._is_owned():  # type: ignore[attr-defined]  # it may raise, and leave things half done
+                    turn.sent = 0
+                    self._due.append(turn)
+                    return False
+                self._echoes[number] = turn.sent - 1
+                self._gate.passed(turn)
+                assert turn.party is not None
+                self._gate.woken(turn.party)
+                return True
+        echoes = self._echoes.get(number, 0)
+        self._echoes[number] = max(0, echoes - 1)
+        return echoes == 0
+
+    def in_sleep(self, sleep: Completion) -> None:
+        """The main thread sleeps: raise what came in this sleep. Raises what the handlers raise."""
+        while (arrival := self._comes(sleep)) is not None:
+            self._asleep.remove(arrival)
+            if isinstance(sleep.place, int) and sleep.place < arrival.place:
+                sleep.wait()
+            SignalTurn(self._gate, sleep.lane, arrival).wait()
+            signal.raise_signal(arrival.number)
+
+    def _comes(self, sleep: Completion) -> Arrival | None:
+        for arrival in self._asleep:
+            reached, slept = self._gate.last, self._gate.slept
+            if isinstance(sleep.place, int) and reached < sleep.place < arrival.place:
+                reached, slept = sleep.place, 1
+            if arrival.after <= reached < arrival.place and arrival.slept == slept - 1:
+                return arrival
+        return None
