@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ import otel_agent_replay
 from otel_agent_replay.assembly import replays
 from otel_agent_replay.assembly.handover import VARIABLE, Handover
 from otel_agent_replay.assembly.signing import is_own
+from otel_agent_replay.assembly.standing import standing
 from otel_agent_replay.errors import EXIT_CANNOT_JUDGE, CannotStart, ReplayOfReplay, Untrusted, UsageError
 from otel_agent_replay.recording import hashing
 from otel_agent_replay.recording.assemble import assemble
@@ -40,6 +42,9 @@ RUN_ENTRY = ("-m", "otel_agent_replay.assembly.entry")
 
 _EXPORTERS = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
 
+
+_LAST_WORDS = 10.0
+"""Seconds for a program that is ended to say where it stands."""
 
 _LOADERS = ("LD_", "DYLD_", "GLIBC_", "PYTHON", "PATH", "BASH_", "ENV", "OTEL_")
 """Beginnings of the names of variables by which a loader, an interpreter or a shell is told what to run."""
@@ -102,6 +107,8 @@ class Probe:
 
     disturbance: str = ""
     """What is made different on purpose; see `disturbance`."""
+    longest: float = 600.0
+    """Seconds after which it is ended."""
 
 
 def replay(
@@ -154,7 +161,15 @@ def replay(
             disturbance=probe.disturbance if probe is not None else "",
         )
         named = _named(run) if trusted and "environment" not in free else {}
-        status = _spawn(plan, handover, folder / "handover.json", named, silent=probe is not None)
+        output = folder / "output" if probe is not None else None
+        try:
+            longest = None if probe is None else probe.longest
+            status = _spawn(plan, handover, folder / "handover.json", named, output=output, longest=longest)
+        except subprocess.TimeoutExpired as error:
+            assert output is not None
+            where = standing(output.read_text("utf-8", "replace"))
+            why = f"the replay did not end within {error.timeout:.0f} s"
+            return _unjudged(run, -signal.SIGABRT, f"{why}; it stood at {where}" if where else why)
         return _result(run, handover, status, expected)
 
 
@@ -173,8 +188,23 @@ def _named(run: RunRecord) -> dict[str, str]:
     return {k: v for k, v in recorded.items() if isinstance(v, str) and not k.upper().startswith(_LOADERS)}
 
 
-def _spawn(plan: Plan, handover: Handover, path: Path, named: Mapping[str, str], *, silent: bool = False) -> int:
-    """Run the plan to its end, with variables that are not here. Gives the exit status. Raises CannotStart."""
+def _spawn(
+    plan: Plan,
+    handover: Handover,
+    path: Path,
+    named: Mapping[str, str],
+    *,
+    output: Path | None = None,
+    longest: float | None = None,
+) -> int:
+    """Run the plan to its end, with variables that are not here. Gives the exit status.
+
+    Its output goes to a file, where one is given.
+
+    Raises:
+        CannotStart: the command cannot be run here.
+        TimeoutExpired: it took longer than `longest` seconds, and was ended; what it says last is where it stood.
+    """
     handover.write(path)
     environment = {
         **named,
@@ -185,16 +215,23 @@ def _spawn(plan: Plan, handover: Handover, path: Path, named: Mapping[str, str],
         **({} if plan.timezone is None else {"TZ": plan.timezone}),
         "PYTHONPATH": os.pathsep.join([str(BOOTSTRAP), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
+    if longest is not None:
+        environment["PYTHONFAULTHANDLER"] = "1"
     try:
-        output = subprocess.DEVNULL if silent else None
-        child = subprocess.Popen(plan.command, cwd=plan.directory, env=environment, stdout=output, stderr=output)
+        with output.open("wb") if output is not None else nullcontext() as file:
+            child = subprocess.Popen(plan.command, cwd=plan.directory, env=environment, stdout=file, stderr=file)
     except OSError as error:
         raise CannotStart(
             f"{shlex.join(plan.command)} cannot be started: {error.strerror}; give another command after `--`."
         ) from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child decides: a debugger lives on
     try:
-        return child.wait()
+        return child.wait(longest)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_WORDS)
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
         if child.poll() is None:

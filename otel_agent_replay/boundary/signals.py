@@ -98,6 +98,8 @@ class Interruptions:
         self._gate = gate
         self._asleep: list[Arrival] = []
         """Those that came in sleeps, and are still to come."""
+        self._waiting: list[SignalTurn] = []
+        """Those that came at other times, and are still to come."""
         self._due: deque[SignalTurn] = deque()
         """Their place has come; to be sent at the sampler's next look."""
         self._sent: list[SignalTurn] = []
@@ -112,8 +114,14 @@ class Interruptions:
         turns = [SignalTurn(self._gate, lane, arrival) for arrival in expected if arrival.slept is None]
         for turn in turns:
             turn.party, turn.state = party, State.QUEUED
-            turn.wake = partial(self._due.append, turn)
+            turn.wake = partial(self._comes_due, turn)
+        self._waiting = list(turns)
         return turns
+
+    def _comes_due(self, turn: SignalTurn) -> None:
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+        self._due.append(turn)
 
     @property
     def waiting(self) -> bool:
@@ -154,7 +162,19 @@ class Interruptions:
                 return True
         echoes = self._echoes.get(number, 0)
         self._echoes[number] = max(0, echoes - 1)
+        if echoes == 0:
+            self._came_by_itself(number)
         return echoes == 0
+
+    def _came_by_itself(self, number: int) -> None:
+        """The program has sent it to itself, as it did in the recording: it will not be sent once more."""
+        early = next((arrival for arrival in self._asleep if arrival.number == number), None)
+        turn = next((turn for turn in self._waiting if turn.number == number), None)
+        if early is not None and (turn is None or not isinstance(turn.place, int) or early.place < turn.place):
+            self._asleep.remove(early)
+        elif turn is not None:
+            self._waiting.remove(turn)
+            self._gate.give_up(turn)
 
     def in_sleep(self, sleep: Completion) -> None:
         """The main thread sleeps: raise what came in this sleep. Raises what the handlers raise."""

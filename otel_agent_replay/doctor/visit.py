@@ -42,6 +42,7 @@ _DEEPEST: Final = 100
 """So deep runs begin inside of each other at most."""
 _EXAMINED = ("-m", "otel_agent_replay.doctor.examine")
 _LAST_LINES = 5
+_LEAST_PATIENCE, _TIMES_SLOWER = 60.0, 20.0
 
 
 @dataclass(slots=True)
@@ -208,7 +209,7 @@ def _replayed(
     for number, (run_id, recording) in enumerate(recordings.items()):
         say(f"replaying recording {number + 1} of {len(recordings)}")
         for how in (*PLAIN, *DISTURBED):
-            result = launch.replay(kept, run_id, found.command, probe=launch.Probe(how))
+            result = launch.replay(kept, run_id, found.command, probe=launch.Probe(how, _patience(recording)))
             found.replays += 1
             differing[how].update(compare.differences(recording.run.outcome, result.report))
             if result.exit_code and not differing[how]:
@@ -216,6 +217,13 @@ def _replayed(
                 why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
                 differing[how]["the end"] = Finding(Leak.DIFFERENCE, f"a replay does not end as recorded: {why}")
     return differing
+
+
+def _patience(recording: Recording) -> float:
+    """Seconds within which a replay ends, by a wide margin: it waits for nothing, but one is made slow on purpose."""
+    run = recording.run
+    took = max(0, (run.ended_ns or run.started_ns) - run.started_ns) / 1e9
+    return _LEAST_PATIENCE + _TIMES_SLOWER * took
 
 
 def _explained(differing: Mapping[str, Mapping[str, Finding]], seen: _Seen) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from otel_agent_replay.demo.stage import Stage
+from otel_agent_replay.doctor import visit
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -205,3 +206,34 @@ def test_what_files_and_hash_seeds_leave_in_a_manifest_is_told_as_such(doctor, t
         ("file", "4"),
         ("file", "5"),
     ], told["findings"]
+
+
+ENDLESS = """
+import os, time
+import otel_agent_replay as replay
+
+@replay.boundary("tool", "ask")
+def ask():
+    return 1
+
+def turn_for_ever():
+    while True:
+        pass
+
+print(ask())
+if "OTEL_AGENT_REPLAY_HANDOVER" in dict(os.environ):
+    turn_for_ever()
+"""
+
+
+def test_a_replay_that_does_not_end_is_ended(tmp_path: Path, monkeypatch) -> None:
+    program = tmp_path / "endless.py"
+    program.write_text(ENDLESS)
+    monkeypatch.setattr(visit, "_LEAST_PATIENCE", 5.0)
+    monkeypatch.setattr(visit, "_TIMES_SLOWER", 0.0)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    found = visit.examine([sys.executable, program.name], 1, lambda _: None)
+    (why,) = {each.what for each in found.findings if "did not end" in each.what}
+    assert "within 5 s" in why and re.search(r"stood at endless.py:1[01] turn_for_ever < endless.py:15 <module>", why)

@@ -22,6 +22,7 @@ WAITING = (
     "one of many sleeps is",
     "an event is waited for",
     "a queue is waited for",
+    "a signal is waited for",
     "the process pauses",
     "a thread is joined",
     "a loop runs a task",
@@ -46,6 +47,15 @@ def up():
 """
 
 PROGRAMS = {
+    "a signal is waited for": """
+wanted = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+up()
+print(signal.sigwait(wanted) is signal.SIGTERM, add(8))
+os.kill(os.getpid(), signal.SIGUSR1)
+told = signal.sigwaitinfo(wanted)
+print(told.si_signo, told.si_pid == os.getpid(), signal.sigtimedwait(wanted, 0.01))
+""",
     "a sleep is interrupted": """
 up()
 try:
@@ -256,6 +266,23 @@ def test_a_program_that_handles_it_no_more_is_left_alone(bench):
     changed = HEAD + "\nup()\nprint(True, add(4))\n"
     replayed = bench.replay_changed(changed)
     assert (replayed.code, replayed.out) == (0, "up\nTrue 5\n"), replayed.err
+
+
+def test_a_program_that_signals_itself(bench):
+    program = """
+seen = []
+signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(add(len(seen))))
+for _ in range(3):
+    signal.raise_signal(signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+    time.sleep(0.001)
+    print(seen, add(50))
+"""
+    live = bench.record(HEAD + program)
+    assert live.splitlines()[-1] == "[1, 2, 3, 4, 5, 6, 7, 8, 9] 51"
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, live), replayed.err
 
 
 def test_a_loop_that_polls_for_ever_is_stopped(bench):

@@ -1,7 +1,8 @@
-"""Signals: when the program's handlers are called, and the timers that send them.
+"""Signals: when the program's handlers are called, what it waits for, and the timers that send them.
 
 A handler is put in behind one of ours, which tells the order of the run and calls it; `getsignal` and what `signal`
-gives back are the program's own. In a replay no timer is set: the recorded signal comes in its recorded place.
+gives back are the program's own. In a replay no timer is set: the recorded signal comes in its recorded place. What
+`sigwait` and its kin wait for is a call like others, with the signal as its answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.boundary.order import handler_called
+from otel_agent_replay.boundary.session import Call
+from otel_agent_replay.boundary.signals import key_of
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
+from otel_agent_replay.instrument._asking import COMMANDS, asking, cross
+from otel_agent_replay.recording.values import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +49,9 @@ def _put(patches: Patches) -> None:
     for name, timer in (("setitimer", _setitimer), ("getitimer", _getitimer), ("alarm", _alarm)):
         if original := getattr(signals, name, None):
             patches.put(signals, name, unbindable(timer(original), original, "signal"))
+    for name in ("sigwait", "sigwaitinfo", "sigtimedwait"):
+        if original := getattr(signals, name, None):
+            patches.put(signals, name, unbindable(_waiting(name, original), original, "signal"))
     if threading.current_thread() is not threading.main_thread():
         return  # only the main thread may set a handler
     if originals["getsignal"](signals.SIGINT) is signals.default_int_handler:
@@ -81,6 +89,37 @@ def _getsignal(original: Callable[..., Any]) -> Callable[..., Any]:
 
     getsignal.__doc__ = original.__doc__
     return getsignal
+
+
+def _waiting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(_: object, sigset: Any, *timeout: Any) -> Any:
+        found = asking(COMMANDS, frozenset())
+        if found is None:
+            return original(sigset, *timeout)
+        lane, _ = found
+        wanted = sorted(set(sigset))
+        call = Call(Kind.PROCESS, f"process:signal.{name}", {"signals": [key_of(number, None) for number in wanted]})
+        given = cross(lane, call, lambda: _plain(original(wanted, *timeout)))
+        if given is None:
+            return None
+        number, *rest = given
+        return signals.struct_siginfo((number, *rest)) if rest else _member(number)
+
+    return wait
+
+
+def _plain(given: Any) -> list[int] | None:
+    """A signal, or what is known of it, as plain numbers."""
+    if given is None:
+        return None
+    return list(given) if isinstance(given, signals.struct_siginfo) else [int(given)]
+
+
+def _member(number: int) -> int:
+    try:
+        return signals.Signals(number)
+    except ValueError:  # a real-time signal that has no name
+        return number
 
 
 def _timer(source: str, original: Callable[..., tuple[float, float]], given: tuple[Any, ...]) -> tuple[float, float]:
