@@ -227,7 +227,8 @@ def test_what_somebody_else_made_of_a_written_file_is_read(bench, name: str) -> 
         while not (bench.folder / "ready").exists():
             if over.wait(0.05):
                 return
-        (bench.folder / "plan.md").write_text("edited")
+        (bench.folder / "new").write_text("edited")
+        (bench.folder / "new").replace(bench.folder / "plan.md")  # at once: whoever has it open reads what it was
 
     over = threading.Event()
     person = threading.Thread(target=edit)
