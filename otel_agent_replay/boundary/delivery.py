@@ -65,6 +65,8 @@ class Delivery:
         """Sleeps of the main lane since then."""
         self.asleep = False
         """Whether it sleeps."""
+        self.handling = 0
+        """Handlers of signals that have been called and have not returned."""
         _gates.add(self)
 
     # -- what a session asks
@@ -130,6 +132,10 @@ class Delivery:
     def called(self, lane: Lane, number: int) -> bool:
         """The handler of a signal is about to be called in the main thread: whether to call it now."""
         raise NotImplementedError
+
+    def expects(self, number: int) -> bool:
+        """Whether this signal is sent to the main thread in its recorded places, and in no other."""
+        return False
 
     def give_up(self, completion: Completion) -> None:
         """Nobody waits for it any more."""

@@ -147,7 +147,7 @@ class Gate(Delivery):
         self._log(completion.lane.path, completion.key, completion.ordinal, seq)
 
     def called(self, lane: Lane, number: int) -> bool:
-        key = key_of(number, self.slept - 1 if self.asleep else None)
+        key = key_of(number, self.slept - 1 if self.asleep and self.handling == 0 else None)
         self.passed(Completion(self, lane, key, lane.ordinal(key)))
         return True
 

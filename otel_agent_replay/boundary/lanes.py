@@ -192,6 +192,11 @@ def strand() -> Lane | None:
     return None if lane is OUTSIDE else lane
 
 
+def root_thread() -> int:
+    """Ident of the thread that runs the process's root lane; 0 for none."""
+    return _root_thread
+
+
 def set_process_root(lane: Lane | None) -> None:
     """Make the whole process belong to the run of `lane`, or to none. Called in the thread that runs it."""
     global process_root, _root_thread

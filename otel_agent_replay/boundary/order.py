@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import lanes, real
@@ -21,6 +22,9 @@ from otel_agent_replay.boundary.lanes import strand
 from otel_agent_replay.boundary.regate import ReplayGate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
     from otel_agent_replay.boundary.lanes import Lane
 
 TIMER = "clock:timer"
@@ -74,9 +78,11 @@ class SleepTurn:
 
     def wait(self) -> None:
         """Block until it is its turn. Recording, call this when the time has passed."""
-        if self._main:
-            self._gate.wakes()
-        self._completion.wait()
+        try:
+            self._completion.wait()
+        finally:
+            if self._main:
+                self._gate.wakes()
 
 
 def sleep_turn(lane: Lane) -> SleepTurn | None:
@@ -90,11 +96,28 @@ def sleep_turn(lane: Lane) -> SleepTurn | None:
     return SleepTurn(gate.event(lane, SLEEP))
 
 
-def handler_called(number: int) -> bool:
-    """The handler of a signal is about to be called in the main thread: whether to call it now."""
+def call_handler(number: int, frame: FrameType | None, handler: Callable[[int, FrameType | None], object]) -> object:
+    """The handler of a signal is called in the main thread: tell the order of the run, and call it."""
     lane = lanes.process_root
     gate = ordering(lane)
-    return lane is None or gate is None or gate.called(lane, number)
+    if lane is None or gate is None:
+        return handler(number, frame)
+    if not gate.called(lane, number):
+        return None
+    gate.handling += 1
+    try:
+        return handler(number, frame)
+    finally:
+        gate.handling -= 1
+
+
+def comes_anyway(number: object) -> bool:
+    """Whether a signal that a thread sends to this process comes in its recorded place, so that it is not to be sent.
+
+    One that the main thread sends itself is handled at once, as it was.
+    """
+    gate = ordering(lanes.process_root)
+    return gate is not None and get_ident() != lanes.root_thread() and isinstance(number, int) and gate.expects(number)
 
 
 __all__ = [
@@ -108,7 +131,8 @@ __all__ = [
     "ReplayGate",
     "SleepTurn",
     "Unplaced",
-    "handler_called",
+    "call_handler",
+    "comes_anyway",
     "monotonic",
     "ordering",
     "sleep_turn",

@@ -173,6 +173,9 @@ class ReplayGate(Delivery):
     def called(self, lane: Lane, number: int) -> bool:
         return self._interruptions.called(number)
 
+    def expects(self, number: int) -> bool:
+        return number in self._interruptions.numbers
+
     def falls_asleep(self, sleep: Completion) -> None:
         super().falls_asleep(sleep)
         self._interruptions.in_sleep(sleep)

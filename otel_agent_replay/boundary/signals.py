@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "signal:"
 """Keys of such completions begin so."""
+_send: Final = signal.pthread_kill
+"""The real one; a patch stands before it later."""
 UNNOTICED: Final = 5
 """Looks of the sampler after which a signal is sent again."""
 
@@ -96,6 +98,8 @@ class Interruptions:
 
     def __init__(self, gate: ReplayGate) -> None:
         self._gate = gate
+        self.numbers: frozenset[int] = frozenset()
+        """Those that were handled in the recording."""
         self._asleep: list[Arrival] = []
         """Those that came in sleeps, and are still to come."""
         self._waiting: list[SignalTurn] = []
@@ -104,11 +108,14 @@ class Interruptions:
         """Their place has come; to be sent at the sampler's next look."""
         self._sent: list[SignalTurn] = []
         """Sent; their handlers have not been called yet."""
+        self._raised = 0
+        """Raised in a sleep just now."""
         self._echoes: dict[int, int] = {}
         """By number: how often a signal may come once more, for it was sent again just as it was noticed."""
 
     def begin(self, lane: Lane, expected: Sequence[Arrival]) -> list[SignalTurn]:
         """The main thread begins to run the program: the turns that wait from now on."""
+        self.numbers = frozenset(arrival.number for arrival in expected)
         self._asleep = [arrival for arrival in expected if arrival.slept is not None]
         party = self._gate.here(lane) if expected else None
         turns = [SignalTurn(self._gate, lane, arrival) for arrival in expected if arrival.slept is None]
@@ -144,7 +151,7 @@ class Interruptions:
             turn.party.since = Look.latest  # it is not blocked
             if turn.sent == 0 or Look.latest - turn.look >= UNNOTICED:
                 turn.sent, turn.look = turn.sent + 1, Look.latest
-                signal.pthread_kill(turn.party.ident, turn.number)
+                _send(turn.party.ident, turn.number)
 
     def called(self, number: int) -> bool:
         """A handler is about to be called, in the main thread: whether to call it now, and not a little later."""
@@ -160,6 +167,9 @@ class Interruptions:
                 assert turn.party is not None
                 self._gate.woken(turn.party)
                 return True
+        if number == self._raised:
+            self._raised = 0
+            return True
         echoes = self._echoes.get(number, 0)
         self._echoes[number] = max(0, echoes - 1)
         if echoes == 0:
@@ -183,13 +193,18 @@ class Interruptions:
             if isinstance(sleep.place, int) and sleep.place < arrival.place:
                 sleep.wait()
             SignalTurn(self._gate, sleep.lane, arrival).wait()
+            self._raised = arrival.number
             signal.raise_signal(arrival.number)
 
     def _comes(self, sleep: Completion) -> Arrival | None:
+        """What came in this sleep next, or is overdue; None for nothing."""
+        reached, slept = self._gate.last, self._gate.slept
+        ends = sleep.place if isinstance(sleep.place, int) else reached
         for arrival in self._asleep:
-            reached, slept = self._gate.last, self._gate.slept
-            if isinstance(sleep.place, int) and reached < sleep.place < arrival.place:
-                reached, slept = sleep.place, 1
-            if arrival.after <= reached < arrival.place and arrival.slept == slept - 1:
+            if arrival.place < max(reached, ends):
+                return arrival
+            if reached < ends:  # a sleep that nobody can come before is numbered as it begins
+                reached, slept = ends, 1
+            if arrival.after <= reached and arrival.slept == slept - 1:
                 return arrival
         return None

@@ -254,6 +254,40 @@ print(signal.alarm(50), signal.alarm(0) in (49, 50), add(1))
 """
 
 
+def test_many_signals(bench):
+    program = """
+seen = []
+signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+signal.signal(signal.SIGALRM, lambda number, frame: seen.append("tick"))
+signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)
+main = threading.get_ident()
+senders = [signal.raise_signal]
+senders += [lambda number: os.kill(os.getpid(), number), lambda number: signal.pthread_kill(main, number)]
+sender = threading.Thread(target=lambda: [
+    (time.sleep(0.011), send(signal.SIGUSR1)) for send in 10 * senders
+])
+sender.start()
+for number in range(40):
+    time.sleep(0.02)
+    print(add(number))
+signal.setitimer(signal.ITIMER_REAL, 0)
+sender.join()
+print(len(seen), seen.count("tick"))
+"""
+    live = bench.record(HEAD + program)
+    assert min(map(int, live.splitlines()[-1].split())) > 10
+    replayed = bench.replay()
+    assert (replayed.code, replayed.out) == (0, live), replayed.err
+
+
+def test_timers_of_new_code(bench):
+    bench.record(HEAD + "\nprint(add(1))\n")
+    lines = ["signal.alarm(100)", "signal.setitimer(signal.ITIMER_REAL, 50)[0] > 0", "signal.getitimer(0)[0] > 0"]
+    replayed = bench.replay_changed(HEAD + "\nprint(add(1))\n" + "".join(f"print({line})\n" for line in lines))
+    assert replayed.code == 1 and replayed.out.splitlines()[0] == "2", replayed.err
+    assert [line for line in replayed.out.splitlines()[1:] if line in ("0", "True", "False")] != [], replayed.err
+
+
 def test_timeouts_by_a_timer(bench):
     live = bench.record(HEAD + TIMED)
     assert live.splitlines()[0] == "False too long"

@@ -14,6 +14,7 @@ import wrapt
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import AGENT, DISPATCH, caller, kind_of
+from otel_agent_replay.boundary.order import comes_anyway
 from otel_agent_replay.instrument import _children
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
 
@@ -85,6 +86,8 @@ def _acting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             frame = caller()
             if frame is not None and kind_of(frame) <= DISPATCH:
                 pid = real.getpid()
+        if name == "kill" and pid == real.getpid() and comes_anyway(*rest[:1]):
+            return None
         return original(pid, *rest, **named)
 
     return wraps(original)(act)

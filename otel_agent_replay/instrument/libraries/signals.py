@@ -11,7 +11,7 @@ import signal as signals
 import threading
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary.order import handler_called
+from otel_agent_replay.boundary.order import call_handler, comes_anyway
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.boundary.signals import key_of
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
@@ -37,9 +37,7 @@ class _Handler:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if handler_called(number):
-            return self.handler(number, frame)
-        return None
+        return call_handler(number, frame, self.handler)
 
 
 def _put(patches: Patches) -> None:
@@ -52,6 +50,9 @@ def _put(patches: Patches) -> None:
     for name in ("sigwait", "sigwaitinfo", "sigtimedwait"):
         if original := getattr(signals, name, None):
             patches.put(signals, name, unbindable(_waiting(name, original), original, "signal"))
+    for name in ("raise_signal", "pthread_kill"):
+        if original := getattr(signals, name, None):
+            patches.put(signals, name, unbindable(_sending(original), original, "signal"))
     if threading.current_thread() is not threading.main_thread():
         return  # only the main thread may set a handler
     if originals["getsignal"](signals.SIGINT) is signals.default_int_handler:
@@ -89,6 +90,14 @@ def _getsignal(original: Callable[..., Any]) -> Callable[..., Any]:
 
     getsignal.__doc__ = original.__doc__
     return getsignal
+
+
+def _sending(original: Callable[..., None]) -> Callable[..., None]:
+    def send(_: object, *given: Any) -> None:
+        if not (given and comes_anyway(given[-1])):
+            original(*given)
+
+    return send
 
 
 def _waiting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
