@@ -22,6 +22,7 @@ import os
 import sys
 import sysconfig
 import threading
+import traceback
 from _thread import allocate_lock, start_new_thread
 from itertools import count
 from pathlib import Path
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 FASTEST = 0.0001
 """Seconds between two looks, at first."""
+
+SLOWEST = 0.02
+"""Seconds before the next look after one that failed."""
 
 CHARGED = 0.01
 """Seconds after which a thread that runs has been charged with it by the operating system."""
@@ -184,34 +188,52 @@ class _Sampler:
         self.ident = get_ident()
         LANE.set(OUTSIDE)
         while True:
-            look, progress = Look(), -1
-            while self.gates:
-                real.sleep(self.pace)
+            try:
+                self._watch()
+            except Exception as error:  # noqa: BLE001 (without a sampler, whatever waits would wait for ever)
+                _failed(error)
+            else:
+                self.awake.acquire()
+
+    def _watch(self) -> None:
+        """Look at the threads as long as a gate wants it."""
+        look, progress = Look(), -1
+        while True:
+            real.sleep(self.pace)
+            with self.lock:
                 gates = tuple(self.gates)
-                if not gates:  # the last one went while this slept
-                    break
-                moved = sum(gate.grants for gate in gates)
-                if moved != progress:
-                    progress, look = moved, Look()
-                    self.pace = max(FASTEST, min(gate.pace for gate in gates))
-                    if self.pace > FASTEST:
-                        continue
-                look.again()
-                for gate in gates:
-                    if not self._tick(gate, look):
-                        with self.lock:
-                            self.gates.discard(gate)
-                slowest = min(gate.slowest for gate in gates)
-                self.pace = min(slowest, self.pace * 1.5) if look.started else FASTEST
-                look.started = True
-            self.awake.acquire()
+            if not gates:
+                return
+            moved = sum(gate.grants for gate in gates)
+            if moved != progress:
+                progress, look = moved, Look()
+                self.pace = max(FASTEST, min(gate.pace for gate in gates))
+                if self.pace > FASTEST:
+                    continue
+            look.again()
+            for gate in gates:
+                if not self._tick(gate, look):
+                    with self.lock:
+                        self.gates.discard(gate)
+            slowest = min(gate.slowest for gate in gates)
+            self.pace = min(slowest, self.pace * 1.5) if look.started else FASTEST
+            look.started = True
 
     def _tick(self, gate: Delivery, look: Look) -> bool:
         try:
             return gate.tick(look)
         except Exception as error:  # noqa: BLE001 (the sampler serves other runs too)
-            fault("watching threads", error)
-            return False
+            _failed(error)
+            return True
+
+
+def _failed(error: Exception) -> None:
+    """Say so, and go on a little later."""
+    try:
+        fault("watching threads", error)
+    except Exception:  # noqa: BLE001 (it is raised where faults are to be seen, and there is nobody to catch it here)
+        traceback.print_exception(error)
+    real.sleep(SLOWEST)
 
 
 _sampler = _Sampler()

@@ -286,3 +286,43 @@ def test_threads_are_all_but_the_sampler(monkeypatch: pytest.MonkeyPatch) -> Non
     assert stall.threads() == len(sys._current_frames())
     monkeypatch.setattr(stall._sampler, "ident", threading.get_ident())
     assert stall.threads() == len(sys._current_frames()) - 1
+
+
+class Counting(Gate):
+    """Wants a few looks, one of which fails."""
+
+    def __init__(self) -> None:
+        super().__init__(strict=True, log=lambda *_: None)
+        self.looked = 0
+        self.enough = threading.Event()
+
+    def tick(self, look: Look) -> bool:
+        self.looked += 1
+        if self.looked == 2:
+            raise RuntimeError("a look at a gate that fails")
+        if self.looked >= 4:
+            self.enough.set()
+        return self.looked < 4
+
+
+@pytest.mark.parametrize("raises", [True, False], ids=["raising faults", "swallowing faults"])
+def test_looks_that_fail_are_followed_by_others(monkeypatch, capfd, raises: bool) -> None:
+    """Without its sampler, whatever waits in a process would wait for ever."""
+    if raises:
+        monkeypatch.setenv("OTEL_AGENT_REPLAY_RAISE", "1")
+    else:
+        monkeypatch.delenv("OTEL_AGENT_REPLAY_RAISE", raising=False)
+    failures = iter([RuntimeError("a look that fails"), OSError("another")])
+    original = Look.again
+
+    def again(self: Look) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        original(self)
+
+    monkeypatch.setattr(Look, "again", again)
+    gate = Counting()
+    stall.attend(gate)
+    assert gate.enough.wait(30)
+    if raises:
+        assert "a look that fails" in capfd.readouterr().err
