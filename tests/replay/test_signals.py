@@ -133,16 +133,22 @@ except KeyboardInterrupt:
 async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    number = 0
+    print(await later(1))
     up()
-    while not stop.is_set():
-        number = await later(number)
-        try:
-            await asyncio.wait_for(stop.wait(), 0.02)
-        except TimeoutError:
-            pass
-    print(number, await later(100))
+    await stop.wait()
+    print("stopping", await later(100))
 asyncio.run(main())
+""",
+    "a uvloop has a handler": """
+import uvloop
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    print(await later(1))
+    up()
+    await stop.wait()
+    print("stopping", await later(100))
+uvloop.run(main())
 """,
     "it comes into a call": """
 @boundary("tool", "slow")
@@ -172,19 +178,6 @@ up()
 while not stopping:
     print(slow())
 print(add(7))
-""",
-    "a uvloop has a handler": """
-import uvloop
-async def main():
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    number = 0
-    up()
-    while not stop.is_set():
-        number = await later(number)
-        await asyncio.sleep(0.02)
-    print(number, await later(100))
-uvloop.run(main())
 """,
 }
 
