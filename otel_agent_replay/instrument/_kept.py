@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 try:
     from otel_agent_replay.instrument import _keeping
 except ImportError:  # there was no compiler where the package was built
-    _keeping = None  # type: ignore[assignment, unused-ignore]
+    _keeping = None  # type: ignore[assignment]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
