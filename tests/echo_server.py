@@ -2,7 +2,8 @@
 
     python echo_server.py
 
-Its first line of output is its base URL; ``GET /hits`` tells how many calls it has had.
+Its first line of output is its base URL; ``GET /hits`` tells how many calls it has had. A call with a header
+``x-status`` is refused with that status.
 """
 
 import itertools
@@ -29,6 +30,9 @@ class EchoHandler(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
         number = next(NUMBERS)
         time.sleep(random.random() * float(self.headers.get("x-delay", "0.02")))
+        if "x-status" in self.headers:
+            self.reply({"error": {"message": f"refused #{number}"}}, int(self.headers["x-status"]))
+            return
         content = asked["messages"][-1]["content"]
         prompt = content if isinstance(content, str) else f"{len(json.dumps(content))} characters"
         text = f"answer<{prompt[:200]}>#{number}"
@@ -63,9 +67,9 @@ class EchoHandler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
-    def reply(self, value):
+    def reply(self, value, status=200):
         data = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()

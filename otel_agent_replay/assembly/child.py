@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from otel_agent_replay import settings
-from otel_agent_replay.assembly import patches, replays, stopping
+from otel_agent_replay.assembly import patches, replays, stopping, tracing
 from otel_agent_replay.assembly.answers import Answers
 from otel_agent_replay.assembly.disturbance import disturb
 from otel_agent_replay.assembly.ending import Ending
@@ -53,6 +53,7 @@ def start() -> None:
     answers.tell(child.elsewhere)
     if handover.home:
         child.record(Path(handover.home))
+    tracing.install()
     if handover.stop_at:
         session.watch = stopping.at(handover.stop_at)
     patches.choose(session.recording.run.world)

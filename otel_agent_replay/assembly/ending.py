@@ -9,14 +9,13 @@ import atexit
 import os
 import sys
 import threading
-import traceback
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_agent_replay.assembly import exits
 from otel_agent_replay.boundary import callers, real
 from otel_agent_replay.errors import DivergenceError
-from otel_agent_replay.recording import codec
+from otel_agent_replay.recording import codec, tracebacks
 from otel_agent_replay.recording.values import Raised, Returned
 from otel_agent_replay.recording.variables import beginning
 
@@ -121,9 +120,11 @@ class Ending:
             self.raised(error)
             if isinstance(error, DivergenceError):
                 # The report says it whole; sixty lines of a client's inside would hide where the agent was.
-                sys.stderr.write("".join(_agents_frames(trace)))
+                kept = tracebacks.listed(trace, lambda frame: callers.kind_of(frame) == callers.AGENT)
+                sys.stderr.write("".join(["The program departed from its recording here:\n", *kept]))
             else:
-                before(kind, error, trace)
+                tracebacks.hide_in(error)
+                before(kind, error, error.__traceback__)
 
         sys.excepthook = hook
 
@@ -151,20 +152,6 @@ class Ending:
 
     def _exiting(self, code: object) -> None:
         self._status = status_of(code)
-
-
-def _agents_frames(trace: TracebackType | None) -> list[str]:
-    """The lines of a traceback that are the agent's own code."""
-    kept = []
-    while trace is not None:
-        if callers.kind_of(trace.tb_frame) == callers.AGENT:
-            kept.append(
-                traceback.FrameSummary(
-                    trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_qualname
-                )
-            )
-        trace = trace.tb_next
-    return ["The program departed from its recording here:\n", *traceback.format_list(kept)]
 
 
 def run_outcome(declared: dict[str, Json], outcome: Outcome) -> dict[str, Json]:

@@ -28,6 +28,7 @@ from otel_agent_replay.instrument.libraries import (
     spawned,
     sqlite,
     torch,
+    tracebacks,
     wsgi,
 )
 
@@ -59,6 +60,7 @@ OWN = (
     people,
     machine,
     signals,
+    tracebacks,
 )
 """What is patched of the standard library."""
 

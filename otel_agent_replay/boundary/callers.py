@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import otel_agent_replay
+from otel_agent_replay.recording.tracebacks import OWN, OWN_PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -101,8 +101,6 @@ _TRANSPORT = frozenset(_TRANSPORT_NAMES.split())
 
 _SEPARATOR = os.sep
 _STDLIB = str(Path(os.__file__).parent) + _SEPARATOR
-_OWN = str(Path(otel_agent_replay.__file__).parent) + _SEPARATOR
-_OWN_PROGRAMS = _OWN + "demo" + _SEPARATOR
 _PACKAGES = (f"{_SEPARATOR}site-packages{_SEPARATOR}", f"{_SEPARATOR}dist-packages{_SEPARATOR}")
 
 KINDS: dict[int, int] = {}
@@ -249,8 +247,8 @@ def _judge(code: CodeType, module: object) -> int:
 
 
 def _judge_file(filename: str, name: str, qualname: str) -> int:
-    if filename.startswith(_OWN):
-        return AGENT if filename.startswith(_OWN_PROGRAMS) else BASE
+    if filename.startswith(OWN):
+        return AGENT if filename.startswith(OWN_PROGRAMS) else BASE
     for folder in _PACKAGES:
         _, found, path = filename.rpartition(folder)
         if found:

@@ -22,7 +22,6 @@ import os
 import sys
 import sysconfig
 import threading
-import traceback
 from _thread import allocate_lock, start_new_thread
 from itertools import count
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.shield import fault
+from otel_agent_replay.recording import tracebacks
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -232,7 +232,7 @@ def _failed(error: Exception) -> None:
     try:
         fault("watching threads", error)
     except Exception:  # noqa: BLE001 (it is raised where faults are to be seen, and there is nobody to catch it here)
-        traceback.print_exception(error)
+        sys.stderr.write("".join([*tracebacks.listed(error.__traceback__), f"{type(error).__name__}: {error}\n"]))
     real.sleep(SLOWEST)
 
 

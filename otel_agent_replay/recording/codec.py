@@ -29,14 +29,15 @@ __all__ = ["Opaque", "allowed_from", "decode", "encode", "ref"]
 _NO_TYPES: Mapping[str, type] = {}
 
 
-def encode(value: object, *, strict: bool = True) -> Json:
+def encode(value: object, *, strict: bool = True, traces: bool = False) -> Json:
     """The JSON of a value, which `orjson.dumps` takes.
 
     Where some part cannot be written so that it comes back the same, a strict call raises Unencodable, which
-    names the type. Otherwise that part is written by type and repr, and comes back as an `Opaque`.
+    names the type. Otherwise that part is written by type and repr, and comes back as an `Opaque`. With `traces` an
+    exception is written with where it was raised, which is no part of its value.
     """
     try:
-        return Encoder(strict=strict).encode(value, 0)
+        return Encoder(strict=strict, traces=traces).encode(value, 0)
     except Unencodable:
         if strict:
             raise

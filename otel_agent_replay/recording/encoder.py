@@ -67,10 +67,12 @@ def refusal(value: object, why: str) -> str:
 class Encoder:
     """Writes one value."""
 
-    __slots__ = ("_around", "_left", "errors", "strict")
+    __slots__ = ("_around", "_left", "errors", "strict", "traces")
 
-    def __init__(self, *, strict: bool) -> None:
+    def __init__(self, *, strict: bool, traces: bool = False) -> None:
         self.strict = strict
+        self.traces = traces
+        """Whether exceptions are written with where they were raised."""
         self.errors = 0
         """Exceptions written so far."""
         self._left = MOST_VALUES

@@ -1,4 +1,6 @@
-"""Exceptions as JSON, and back: same type, arguments, attributes, cause, context and notes; no traceback.
+"""Exceptions as JSON, and back: same type, arguments, attributes, cause, context and notes.
+
+Where they were raised is written too where the encoder is asked for it (`tracebacks`).
 
 An exception is made by the ``__new__`` of its nearest ancestor written in C, without arguments; what it holds is
 then set, attribute by attribute. None of its own code is run. What cannot be written in one of its attributes is
@@ -13,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_agent_replay.errors import ReplayedError
+from otel_agent_replay.recording import tracebacks
 from otel_agent_replay.recording.allowed import ref
 from otel_agent_replay.recording.building import can_be_built, get_state, set_state
 
@@ -66,6 +69,8 @@ def encode(error: BaseException, encoder: Encoder, depth: int) -> Json:
     state = get_state(error)
     if state:
         found["d"] = encoder.leniently(state, depth + 1)
+    if encoder.traces and (frames := tracebacks.frames_of(error.__traceback__)):
+        found["t"] = frames
     found.update(_chain(error, encoder, depth))
     return found
 
@@ -99,6 +104,8 @@ def decode(found: dict[str, Any], decoder: Decoder) -> BaseException:
     if "l" in found:
         error.__context__ = error.__cause__ if found["l"] == 1 else decode(found["l"], decoder)
     error.__suppress_context__ = "u" in found
+    if "t" in found:
+        error.__traceback__ = tracebacks.rebuilt(found["t"])
     return error
 
 

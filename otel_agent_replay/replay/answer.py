@@ -67,7 +67,7 @@ class ReplaySession:
         self.apart = False
         self.world = recording.run.world
         self.captured = captured(self.world)
-        self.trace_id = recording.run.trace_id
+        self.trace_id, self.run_id = recording.run.trace_id, recording.run.run_id
         self.root = Lane(self)
         lanes = {record.position.lane for record in recording.crossings}
         lanes.update(reading.lane for reading in recording.readings)

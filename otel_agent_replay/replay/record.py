@@ -60,7 +60,7 @@ class RecordSession:
         self.run = run
         self.world = run.world
         self.captured = captured(run.world)
-        self.trace_id = run.trace_id
+        self.trace_id, self.run_id = run.trace_id, run.run_id
         self.root = Lane(self)
         self.order = gate(self._numbered, self.note)
         self._sink = sink

@@ -168,7 +168,7 @@ class RecordedCrossing:
             told = codec.encode(outcome.value, strict=False)
         elif isinstance(outcome, Raised) and end is End.RAISED:
             # At the wire the SDK raises it again by itself; a line is kept for people to read.
-            told = line_of(outcome.error) if wire else codec.encode(outcome.error, strict=False)
+            told = line_of(outcome.error) if wire else codec.encode(outcome.error, strict=False, traces=True)
         with self._lock:
             if not self._finished:
                 self.record.end, self.record.outcome = end, told
@@ -212,7 +212,7 @@ class RecordedExchange:
         try:
             self.attempt.end = how
             if error is not None:
-                self.attempt.error = codec.encode(error, strict=False)
+                self.attempt.error = codec.encode(error, strict=False, traces=True)
             self._crossing.exchange_ended(self.attempt)
         except Exception as failure:  # noqa: BLE001 (recording never hurts the agent)
             fault("ending an attempt", failure)

@@ -29,7 +29,7 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from otel_agent_replay.telemetry.ids import EntropyIdGenerator
+from otel_agent_replay.telemetry.ids import EntropyIdGenerator, place_all
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -66,6 +66,7 @@ class ReplayConfigurator(_OTelSDKConfigurator):
     """
 
     def _configure(self, **kwargs: Any) -> None:
+        place_all()
         choose_exporters(os.environ)  # another distro may have been chosen beside this configurator
         if OTEL_PYTHON_ID_GENERATOR not in os.environ and not os.environ.get(OTEL_CONFIG_FILE):
             kwargs.setdefault("id_generator", EntropyIdGenerator())
