@@ -210,7 +210,7 @@ class ReplayedCrossing:
 
     def chunk_turn(self, attempt: Attempt, index: int) -> Turn | None:
         if index >= len(attempt.chunks) and attempt.end is End.ABANDONED and attempt.error is not None:
-            # The reader was cancelled while it waited for a chunk: that never comes here either.
+            # The reader was cancelled while it waited for a chunk, or for the end: that never comes here either.
             return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), NEVER)
         seq = attempt.seqs[index] if index < len(attempt.seqs) else None
         if seq is None:
