@@ -491,6 +491,28 @@ async def test_who_is_cancelled_while_it_waits_for_the_end_never_sees_it(real_ta
         assert await program() == recorded
 
 
+async def test_who_was_cancelled_before_an_answer_was_seen_never_sees_it(server: Any, real_tape: Any) -> None:
+    """It had come, and was held back while others came to theirs."""
+    url = f"{server.url}/v1/chat/completions"
+
+    async def program(limit: float) -> str:
+        async with httpx2.AsyncClient() as client:
+            request = client.build_request("POST", url, json={"model": "m", "messages": "held", "stream": True})
+            try:
+                response = await asyncio.wait_for(client.send(request, stream=True), limit)
+            except TimeoutError:
+                return "late"
+            await response.aclose()
+            return "seen"
+
+    with real_tape.record():
+        assert await program(20) == "seen"
+    (crossing,) = real_tape.sink.recording.crossings
+    crossing.seq, crossing.attempts[0].chunks, crossing.attempts[0].seqs = None, [], []
+    with real_tape.replay():
+        assert await program(0.05) == "late"
+
+
 class Spy(httpx2.SyncByteStream):
     """A transport's stream that tells in which lane it was read and closed."""
 
