@@ -224,7 +224,8 @@ class ReplayedCrossing:
     def chunk_turn(self, attempt: Attempt, index: int) -> Turn | None:
         cancelled = attempt.end is End.ABANDONED and attempt.error is not None
         ended = attempt.end is End.UNFINISHED and self._session.recording.run.end is not End.UNFINISHED
-        if index >= len(attempt.chunks) and (cancelled or ended):
+        seen = len(attempt.chunks) - (len(attempt.seqs) == len(attempt.chunks) - 1)  # the last one was held back
+        if index >= seen and (cancelled or ended):
             # The reader was cancelled, or its run ended, while it waited for a chunk, or for the end: that never comes
             # here either.
             return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), NEVER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.instrument import concurrency
+from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import End
 
 if TYPE_CHECKING:
@@ -511,6 +513,29 @@ async def test_who_was_cancelled_before_an_answer_was_seen_never_sees_it(server:
     crossing.seq, crossing.attempts[0].chunks, crossing.attempts[0].seqs = None, [], []
     with real_tape.replay():
         assert await program(0.05) == "late"
+
+
+async def test_who_was_cancelled_before_a_chunk_was_seen_never_sees_it(server: Any, real_tape: Any) -> None:
+    """The chunk had come, and was held back while others came to theirs."""
+    url = f"{server.url}/v1/chat/completions"
+
+    async def program(limit: float) -> int:
+        seen = 0
+        async with httpx2.AsyncClient() as client:
+            body = {"model": "m", "messages": "held", "stream": True}
+            with contextlib.suppress(asyncio.TimeoutError):
+                async with asyncio.timeout(limit), client.stream("POST", url, json=body) as response:
+                    async for _ in response.aiter_raw():
+                        seen += 1
+        return seen
+
+    with real_tape.record():
+        assert await program(20) > 3
+    (attempt,) = real_tape.sink.recording.crossings[0].attempts
+    attempt.chunks, attempt.seqs = attempt.chunks[:3], attempt.seqs[:2]
+    attempt.end, attempt.error = End.ABANDONED, codec.encode(asyncio.CancelledError(), strict=False)
+    with real_tape.replay():
+        assert await program(0.1) == 2
 
 
 class Spy(httpx2.SyncByteStream):
