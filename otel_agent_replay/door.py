@@ -19,6 +19,7 @@ with replay(run_id) as replayed:
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import sys
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.boundary.session import Turn
     from otel_agent_replay.recording.values import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -224,7 +226,15 @@ def _cross_items(call: Call, perform: Callable[[], Iterator[object]]) -> Iterato
         return
     crossing = lane.session.open(lane, call)
     if lane.session.replaying:
-        yield from _recorded(crossing)
+        for step in _recorded(crossing):
+            try:
+                if isinstance(step, Returned | Raised):
+                    yield sessions.settle(step)
+                else:
+                    step.wait()
+            except GeneratorExit as left:
+                crossing.item(Raised(left))
+                raise
         return
     crossing.stream_items()
     crossing.close(Returned(None))
@@ -235,6 +245,10 @@ def _cross_items(call: Call, perform: Callable[[], Iterator[object]]) -> Iterato
                 outcome = sessions.attempt(lambda: next(source))
             finally:
                 LANE.reset(token)
+            turn = crossing.item_turn()
+            if turn is not None:
+                waited = sessions.attempt(turn.wait)
+                outcome = waited if isinstance(waited, Raised) else outcome
             crossing.item(outcome)
             if isinstance(outcome, Ended):
                 return
@@ -253,8 +267,15 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
         return
     crossing = lane.session.open(lane, call)
     if lane.session.replaying:
-        for item in _recorded(crossing):
-            yield item
+        for step in _recorded(crossing):
+            try:
+                if isinstance(step, Returned | Raised):
+                    yield sessions.settle(step)
+                else:
+                    await step.wait_async()
+            except (GeneratorExit, asyncio.CancelledError) as left:
+                crossing.item(Raised(left))
+                raise
         return
     crossing.stream_items()
     crossing.close(Returned(None))
@@ -266,6 +287,10 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
                 outcome = await sessions.attempt_async(lambda: anext(source))
             finally:
                 LANE.reset(token)
+            turn = None if sessions.was_cancelled(outcome) else crossing.item_turn()
+            if turn is not None:
+                waited = await sessions.attempt_async(turn.wait_async)
+                outcome = waited if isinstance(waited, Raised) else outcome
             crossing.item(outcome)
             if isinstance(outcome, Ended):
                 return
@@ -280,17 +305,19 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
             await close()
 
 
-def _recorded(crossing: Crossing) -> Iterator[object]:
-    """Give the recorded items; past the point where the recorded reader left is a divergence."""
+def _recorded(crossing: Crossing) -> Iterator[Turn | Returned | Raised]:
+    """Give the recorded items, before each what to wait for; past where the recorded reader left is a divergence."""
     for outcome in crossing.recorded_items():
+        turn = crossing.item_turn()
+        if turn is not None:
+            yield turn
         crossing.item(outcome)
         if isinstance(outcome, Ended):
             return
-        try:
-            yield sessions.settle(outcome)
-        except GeneratorExit as left:
-            crossing.item(Raised(left))
-            raise
+        yield outcome
+    turn = crossing.item_turn()
+    if turn is not None:
+        yield turn
     raise crossing.past_end()
 
 

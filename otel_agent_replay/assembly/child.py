@@ -118,8 +118,10 @@ class Child:
         expected = [expectation.parse(text) for text in self._handover.expected]
         result = report(self.answers.sessions, outcome, expected)
         self._finish(outcome, result)
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
+        flush = getattr(sys.stdout, "flush", None)  # a process may have no standard output at all
+        if flush is not None:
+            with suppress(OSError, ValueError):
+                flush()
         written = Path(self._handover.report)
         draft = written.with_suffix(".draft")
         values: dict[str, object] = {"report": result.as_json(), "lines": result.lines()}

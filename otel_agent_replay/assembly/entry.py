@@ -24,6 +24,8 @@ from otel_agent_replay.instrument.serving import SERVING, Response
 from otel_agent_replay.recording import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.recording.values import Json, RunRecord
 
@@ -42,7 +44,8 @@ def main() -> None:
     session = replayed.answers.main
     run = session.recording.run
     prelude = replayed.answers.prelude()
-    sys.path.insert(0, str(Path.cwd()))
+    process = run if prelude is None else prelude.recording.run
+    sys.path[:0] = [*_beside_script(process.world), str(Path.cwd())]
     lanes.set_process_root(session.root if prelude is None else prelude.root)
     kind = run.entry.get("kind")
     if kind == "function":
@@ -58,6 +61,17 @@ def main() -> None:
         session.declare(_wsgi(application, run))
     else:
         raise CannotStart(f"A run of kind {kind} has no entry of its own; replay the process that it ran in.")
+
+
+def _beside_script(world: Mapping[str, Json]) -> list[str]:
+    """The folder that Python found the program's modules in, where it ran a script."""
+    argv = world.get("argv")
+    for part in argv[1:] if isinstance(argv, list) else ():
+        if str(part) in ("-m", "-c"):
+            return []
+        if Path(str(part)).is_file():
+            return [str(Path(str(part)).resolve().parent)]
+    return []
 
 
 def _call(function: Any, run: RunRecord, root: Lane) -> None:

@@ -119,6 +119,9 @@ class Crossing(Protocol):
     def close(self, outcome: Outcome) -> None:
         """The program sees `outcome` now. A stream of a wire crossing may still be open."""
 
+    def item_turn(self) -> Turn | None:
+        """What to wait for before the program is given the next item, the end or the error of a generator."""
+
     def item(self, outcome: Outcome) -> None:
         """A generator behind this crossing gave an item, ended, raised, or was left."""
 

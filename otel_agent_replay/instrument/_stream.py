@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from otel_agent_replay.boundary.lanes import LANE
+from otel_agent_replay.boundary.order import call_handler
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, genai
 from otel_agent_replay.instrument._failures import RAISED
@@ -107,6 +108,16 @@ class Tap:
             self._crossing.lane.session.note(note)
         return self._exchange.chunk_turn(index)
 
+    def last(self, error: BaseException | None = None) -> Turn | None:
+        """What to wait for before the program sees that no more comes, or why.
+
+        The end of a body, and a connection that breaks, may come long after the last chunk. What the handler of a
+        signal raises has a place already: that of the signal.
+        """
+        if self._done or (error is not None and _by_signal(error)):
+            return None
+        return self._exchange.chunk_turn(self._count)
+
     def ended(self) -> None:
         """The transport has no more."""
         if self._undo is not None and not self._done:
@@ -159,16 +170,21 @@ class SyncTap(wrapt.BaseObjectProxy[Any]):
         chunks = iter(self.__wrapped__)
         try:
             while True:
+                failure: BaseException | None = None
                 token = tap.away(blocks=True)
                 try:
                     raw = next(chunks, None)
+                except RAISED as raised:
+                    raw, failure = None, raised
                 finally:
                     tap.back(token, blocks=True)
-                if raw is None:
-                    break
-                turn = tap.took(raw)
+                turn = tap.last(failure) if raw is None else tap.took(raw)
                 if turn is not None:
                     turn.wait()
+                if failure is not None:
+                    raise failure
+                if raw is None:
+                    break
                 yield raw
         except BaseException as error:
             tap.broke(error)
@@ -199,16 +215,21 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
         chunks = self.__wrapped__.__aiter__()
         try:
             while True:
+                failure: BaseException | None = None
                 token = tap.away(blocks=False)
                 try:
                     raw = await anext(chunks, None)
+                except RAISED as raised:
+                    raw, failure = None, raised
                 finally:
                     tap.back(token, blocks=False)
-                if raw is None:
-                    break
-                turn = tap.took(raw)
+                turn = tap.last(failure) if raw is None else tap.took(raw)
                 if turn is not None:
                     await turn.wait_async()
+                if failure is not None:
+                    raise failure
+                if raw is None:
+                    break
                 yield raw
         except BaseException as error:
             tap.broke(error)
@@ -230,6 +251,18 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
         self._self_tap.finish(End.ABANDONED)
 
 
+def _by_signal(error: BaseException | None) -> bool:
+    """Whether the handler of a signal raised this, or what it was made of."""
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code is call_handler.__code__:
+                return True
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class Played:
     """A recorded body, as far as the program has read it.
 
@@ -243,12 +276,11 @@ class Played:
         self._answer = answer
         self._chunks = chunks
         self._next = 0
+        self._over = False
 
     def turn(self) -> Turn | None:
         """What to wait for before `take`."""
-        if self._next < len(self._chunks) or self._cut_short():
-            return self._exchange.chunk_turn(self._next)
-        return None
+        return None if self._over else self._exchange.chunk_turn(self._next)
 
     def take(self) -> bytes | None:
         """The next chunk; None at the end. Raises what the recorded reader was given, or a divergence."""
@@ -259,6 +291,7 @@ class Played:
             return chunk
         if self._cut_short():
             raise self._crossing.past_end()
+        self._over = True
         error = None if self._answer.left else self._answer.error
         self.finish(End.ENDED if error is None else End.RAISED, error)
         if error is not None:

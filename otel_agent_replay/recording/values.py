@@ -104,7 +104,7 @@ class Attempt:
     error: Json = None
     """The encoded exception, where the transport or the stream raised."""
     seqs: list[int | None] = field(default_factory=list)
-    """Place of each chunk in the run's order; empty where only one lane was live."""
+    """Place of each chunk in the run's order, and of the end or error that followed where the program saw one."""
 
 
 @dataclass(slots=True)

@@ -243,8 +243,10 @@ class ReplaySession:
         if known is not None:
             return known
         path = self.lanes.resolve(lane)
-        if path is None:
-            return FREE
+        return FREE if path is None else self.recorded_place(path, key, ordinal)
+
+    def recorded_place(self, path: str, key: str, ordinal: int) -> Due:
+        """The place of a completion of the recording that is no crossing."""
         return self._events.get((path, key, ordinal), FREE)
 
 

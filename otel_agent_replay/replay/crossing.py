@@ -15,6 +15,7 @@ from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Raised, Returned
 from otel_agent_replay.replay.exchange import ReplayedExchange
+from otel_agent_replay.replay.marks import item_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +56,7 @@ class ReplayedCrossing:
         self.answer: Outcome | None = None
         self.record: CrossingRecord | None = None
         self._attempts = 0
-        self._chunks = 0
+        self._items = 0
         self.lane = Lane(session, lane, "call", call.key, self._ordinal)
         if call.wire:
             self.lane.beneath = self
@@ -146,13 +147,16 @@ class ReplayedCrossing:
 
     def turn(self, outcome: Outcome) -> Turn | None:
         record = self.record
-        if record is None or (was_cancelled(outcome) and not self._was_left(record)):
+        if record is None:
+            return None
+        left = self._was_left(record)
+        if was_cancelled(outcome) and (record.wire or not left):
             return None
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None
         place: Due = FREE if record.seq is None else record.seq
-        if record.seq is None and not record.wire and self._was_left(record):
-            place = NEVER
+        if record.seq is None and left:
+            place = NEVER  # the caller was cancelled before it saw this, if only while others came to theirs
         return self._session.due(self._caller, self.position.key, self.position.ordinal, place)
 
     def close(self, outcome: Outcome) -> None:
@@ -166,6 +170,15 @@ class ReplayedCrossing:
                 self.kept.answered(record, moved=moved is not None)
         if self.kept is not None:
             self.kept.closed(outcome)
+
+    def item_turn(self) -> Turn | None:
+        record = self.record
+        if record is None:
+            return None
+        number, self._items = self._items, self._items + 1
+        lane, key = record.position.lane, item_key(record.position)
+        place = self._session.recorded_place(lane, key, number)
+        return None if place is FREE else self._session.due(self.lane, key, number, place)
 
     def item(self, outcome: Outcome) -> None:
         """The program is given an item, an error or the end, or has left the generator."""
@@ -209,8 +222,12 @@ class ReplayedCrossing:
         return None
 
     def chunk_turn(self, attempt: Attempt, index: int) -> Turn | None:
-        if index >= len(attempt.chunks) and attempt.end is End.ABANDONED and attempt.error is not None:
-            # The reader was cancelled while it waited for a chunk: that never comes here either.
+        cancelled = attempt.end is End.ABANDONED and attempt.error is not None
+        ended = attempt.end is End.UNFINISHED and self._session.recording.run.end is not End.UNFINISHED
+        seen = len(attempt.chunks) - (len(attempt.seqs) == len(attempt.chunks) - 1)  # the last one was held back
+        if index >= seen and (cancelled or ended):
+            # The reader was cancelled, or its run ended, while it waited for a chunk, or for the end: that never comes
+            # here either.
             return self._session.due(self.lane, "chunk", self.lane.ordinal("chunk"), NEVER)
         seq = attempt.seqs[index] if index < len(attempt.seqs) else None
         if seq is None:

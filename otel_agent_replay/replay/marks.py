@@ -11,6 +11,7 @@ from otel_agent_replay.recording.variables import beginning
 
 if TYPE_CHECKING:
     from otel_agent_replay.boundary.lanes import Lane
+    from otel_agent_replay.recording.divergence import Position
     from otel_agent_replay.recording.values import Attempt, CrossingRecord, Outcome
 
 M = TypeVar("M")
@@ -32,6 +33,11 @@ def end_of(outcome: Outcome) -> End:
 def line_of(error: BaseException) -> str:
     """An error as a line for people to read."""
     return beginning(f"{type(error).__name__}: {error}", LINE)
+
+
+def item_key(position: Position) -> str:
+    """What the items of a generator are called in the order of its run, in the lane that called it."""
+    return f"item:{position.key}#{position.ordinal}"
 
 
 def enclosing(lane: Lane | None, kind: type[M]) -> M | None:

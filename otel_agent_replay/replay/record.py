@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.completions import UNFIRED
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
 from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, Lane, Memo, offset_of
 from otel_agent_replay.boundary.session import captured
@@ -262,6 +263,10 @@ class RecordSession:
         """The turn of a completion that is told its own number, instead of being kept as an event."""
         self._unnumbered[lane.path, key, ordinal] = tell
         return self.order.turn(lane, key, ordinal)
+
+    def never(self, lane: str, key: str, ordinal: int) -> None:
+        """Keep that this completion was waited for, and never came."""
+        self._numbered(lane, key, ordinal, UNFIRED)
 
     @property
     def sink(self) -> Sink:

@@ -12,7 +12,7 @@ from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Raised, Returned
-from otel_agent_replay.replay.marks import as_it_stands, enclosing, end_of, line_of
+from otel_agent_replay.replay.marks import as_it_stands, enclosing, end_of, item_key, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +103,9 @@ class RecordedCrossing:
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("closing a crossing", error, self._session.note)
 
+    def item_turn(self) -> Turn | None:
+        return self._session.order.turn(self._caller, item_key(self.record.position), len(self.record.items))
+
     def item(self, outcome: Outcome) -> None:
         """A generator behind this crossing gave an item (the crossing stays open), ended or raised."""
         try:
@@ -112,6 +115,9 @@ class RecordedCrossing:
                     if not self._finished:
                         self.record.items.append(item)
                 return
+            if was_cancelled(outcome):
+                where = self.record.position
+                self._session.never(where.lane, item_key(where), len(self.record.items))
             self._items_open = False
             self._outcome(outcome)
             self._finish()

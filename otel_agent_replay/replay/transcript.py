@@ -180,7 +180,7 @@ class TranscribedCrossing:
             attempt.chunks, attempt.offsets, attempt.seqs = (
                 recorded.chunks[:count],
                 recorded.offsets[:count],
-                recorded.seqs[:count],
+                recorded.seqs[: count + (how is not End.ABANDONED)],  # the end has a place too
             )
             attempt.end = how
             if how is End.ABANDONED and recorded.end is not End.ABANDONED:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
@@ -13,7 +14,12 @@ import pytest
 
 from otel_agent_replay.boundary import lanes
 from otel_agent_replay.errors import DivergenceError
+from otel_agent_replay.instrument import concurrency
+from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.values import End
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def sync_client(server: Any) -> openai.OpenAI:
@@ -388,6 +394,148 @@ async def test_a_reader_cancelled_at_its_turn_loses_no_chunk(server: Any, tape: 
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(anext(aiter(stream)), 0.01)
             assert b"".join([chunk async for chunk in stream]) == live
+
+
+class Lingering(httpx2.AsyncByteStream):
+    """The quick body ends at once and lets the slow one go on, whose chunk came first."""
+
+    def __init__(self, path: str, error: Exception | None, first: asyncio.Event, ended: asyncio.Event) -> None:
+        self.path, self.error, self.first, self.ended = path, error, first, ended
+
+    async def __aiter__(self) -> Any:
+        if self.path == "/quick":
+            await self.first.wait()
+        yield b"chunk"
+        if self.path == "/quick":
+            return
+        self.first.set()
+        await self.ended.wait()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def ordered() -> Iterator[None]:
+    """Each task has a lane of its own."""
+    uninstall = concurrency.install()
+    yield
+    uninstall()
+
+
+@pytest.mark.usefixtures("ordered")
+@pytest.mark.parametrize("error", [None, httpx2.ReadError("gone"), httpx2.ReadTimeout("late")])
+async def test_the_end_of_a_body_comes_in_its_turn(real_tape: Any, error: Exception | None) -> None:
+    """It may come long after the last chunk, and others may come to theirs meanwhile."""
+
+    async def program() -> list[str]:
+        order: list[str] = []
+        first, ended = asyncio.Event(), asyncio.Event()
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(200, stream=Lingering(request.url.path, error, first, ended))
+
+        async def read(client: Any, path: str) -> None:
+            try:
+                async with client.stream("GET", f"http://lingers.test{path}") as response:
+                    async for _ in response.aiter_raw():
+                        order.append(f"a chunk of {path}")
+                order.append(f"the end of {path}")
+            except httpx2.TransportError as broken:
+                order.append(f"{type(broken).__name__} of {path}")
+            ended.set()
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            await asyncio.gather(read(client, "/slow"), read(client, "/quick"))
+        return order
+
+    with real_tape.record():
+        recorded = await program()
+    assert recorded[:3] == ["a chunk of /slow", "a chunk of /quick", "the end of /quick"]
+    for _ in range(2):
+        with real_tape.replay():
+            assert await program() == recorded
+
+
+async def test_who_is_cancelled_while_it_waits_for_the_end_never_sees_it(real_tape: Any) -> None:
+    """Also where all of the body was there, as its length or the last event of a model tells."""
+
+    async def program() -> list[str]:
+        seen: list[str] = []
+        ended = asyncio.Event()
+
+        class Terminal(httpx2.AsyncByteStream):
+            async def __aiter__(self) -> Any:
+                yield b"data: [DONE]\n\n"
+                await ended.wait()
+
+        async def read(client: Any) -> None:
+            async with client.stream("GET", "http://lingers.test/") as response:
+                async for _ in response.aiter_raw():
+                    seen.append("a chunk")
+            seen.append("the end")
+
+        transport = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=Terminal()))
+        async with httpx2.AsyncClient(transport=transport) as client:
+            reading = asyncio.create_task(read(client))
+            while not seen:
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        return seen
+
+    with real_tape.record():
+        recorded = await program()
+    assert recorded == ["a chunk"]
+    with real_tape.replay():
+        assert await program() == recorded
+
+
+async def test_who_was_cancelled_before_an_answer_was_seen_never_sees_it(server: Any, real_tape: Any) -> None:
+    """It had come, and was held back while others came to theirs."""
+    url = f"{server.url}/v1/chat/completions"
+
+    async def program(limit: float) -> str:
+        async with httpx2.AsyncClient() as client:
+            request = client.build_request("POST", url, json={"model": "m", "messages": "held", "stream": True})
+            try:
+                response = await asyncio.wait_for(client.send(request, stream=True), limit)
+            except TimeoutError:
+                return "late"
+            await response.aclose()
+            return "seen"
+
+    with real_tape.record():
+        assert await program(20) == "seen"
+    (crossing,) = real_tape.sink.recording.crossings
+    crossing.seq, crossing.attempts[0].chunks, crossing.attempts[0].seqs = None, [], []
+    with real_tape.replay():
+        assert await program(0.05) == "late"
+
+
+async def test_who_was_cancelled_before_a_chunk_was_seen_never_sees_it(server: Any, real_tape: Any) -> None:
+    """The chunk had come, and was held back while others came to theirs."""
+    url = f"{server.url}/v1/chat/completions"
+
+    async def program(limit: float) -> int:
+        seen = 0
+        async with httpx2.AsyncClient() as client:
+            body = {"model": "m", "messages": "held", "stream": True}
+            with contextlib.suppress(asyncio.TimeoutError):
+                async with asyncio.timeout(limit), client.stream("POST", url, json=body) as response:
+                    async for _ in response.aiter_raw():
+                        seen += 1
+        return seen
+
+    with real_tape.record():
+        assert await program(20) > 3
+    (attempt,) = real_tape.sink.recording.crossings[0].attempts
+    attempt.chunks, attempt.seqs = attempt.chunks[:3], attempt.seqs[:2]
+    attempt.end, attempt.error = End.ABANDONED, codec.encode(asyncio.CancelledError(), strict=False)
+    with real_tape.replay():
+        assert await program(0.1) == 2
 
 
 class Spy(httpx2.SyncByteStream):

@@ -95,6 +95,41 @@ def test_functions_are_runs_of_their_own_and_are_called_again(model_bench) -> No
         assert declared["text"] in out
 
 
+def test_a_script_of_another_folder_finds_what_is_beside_it(bench) -> None:
+    """Also where a run is of a function in a module that the script has imported."""
+    (bench.folder / "there").mkdir()
+    tools = """
+from otel_agent_replay import boundary, run
+
+@boundary("tool", "add")
+def add(number):
+    return number + 1
+
+@run("imported")
+def imported(number):
+    return add(number)
+"""
+    bench.write(tools, "there/tools.py")
+    program = """
+from tools import add, imported
+from otel_agent_replay import run
+
+@run("own")
+def own(number):
+    return add(number)
+
+if __name__ == "__main__":
+    print(imported(1), own(2))
+"""
+    bench.write(program, "there/program.py")
+    done = bench.run(BIN / "opentelemetry-instrument", sys.executable, "there/program.py")
+    assert done.stdout == "2 3\n", done.stderr
+    recorded = {run["name"]: run["run_id"] for run in bench.runs()}
+    for name in ("own", "imported"):
+        done = bench.replay(run=recorded[name])
+        assert done.code == 0, done.err
+
+
 def test_the_process_that_ran_them_is_replayed_whole(model_bench) -> None:
     out = model_bench.record(FUNCTIONS)
     process = next(run for run in model_bench.runs() if run["name"] == "program.py")

@@ -20,6 +20,7 @@ ENDS = {
     "in a coroutine": ("async def stop():\n    raise SystemExit(7)\nasyncio.run(stop())", 7),
     "past a finally": ("try:\n    raise SystemExit(7)\nfinally:\n    print('cleaned')", 7),
     "in an exit handler": ("import atexit\natexit.register(lambda: print('bye'))\nraise SystemExit(7)", 7),
+    "without standard output": ("main()\nsys.stdout.flush()\nsys.stdout = None", 0),
     "more than a byte": ("raise SystemExit(263)", 7),
 }
 
