@@ -23,6 +23,7 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from otel_agent_replay.boundary import runs
@@ -30,6 +31,8 @@ from otel_agent_replay.boundary import session as sessions
 from otel_agent_replay.boundary.lanes import LANE, current
 from otel_agent_replay.boundary.session import Call, Crossing
 from otel_agent_replay.recording import codec
+from otel_agent_replay.recording.changed import OWN
+from otel_agent_replay.recording.trees import is_value
 from otel_agent_replay.recording.values import Ended, Kind, Raised, Returned
 
 if TYPE_CHECKING:
@@ -71,11 +74,14 @@ class Boundary:
         """Decorate a function, a coroutine function, a generator or an asynchronous generator."""
         allowed = codec.allowed_from(function, self._types)
         signature = inspect.signature(function)
-        bound_to_self = next(iter(signature.parameters), "") in ("self", "cls")
+        first = next(iter(signature.parameters), "")
+        bound_to_self, has_self = first in ("self", "cls"), first == "self"
 
         def call(args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
             given = args[1:] if bound_to_self else args
-            return Call(self._kind, self._key, {"args": list(given), "kwargs": kwargs}, allowed=allowed)
+            asked = {"args": list(given), "kwargs": kwargs}
+            lent = _lent(asked, args[:1] if has_self else ())
+            return Call(self._kind, self._key, asked, lent=lent, wrapping=1, allowed=allowed)
 
         if inspect.isasyncgenfunction(function):
 
@@ -110,8 +116,13 @@ class Boundary:
 
         The input is the boundary's own, where it was given one, else the arguments.
         """
-        given = self._input if self._input is not None else {"args": list(args), "kwargs": kwargs}
-        call = Call(self._kind, self._key, given, allowed=codec.allowed_from(function, self._types))
+        handed = {"args": list(args), "kwargs": kwargs}
+        given = handed if self._input is None else self._input
+        lent = _lent(handed, (function.__self__,) if inspect.ismethod(function) else ())
+        if given is not handed and not is_value(given):
+            lent = {**(handed if lent is None else lent), "input": [given]}
+        allowed = codec.allowed_from(function, self._types)
+        call = Call(self._kind, self._key, given, lent=lent, wrapping=1, allowed=allowed)
         if inspect.iscoroutinefunction(function):
             return _cross_async(call, lambda: function(*args, **kwargs))
         return _cross(call, lambda: function(*args, **kwargs))
@@ -129,7 +140,8 @@ class Boundary:
         lane = current()
         if lane is None or lane.beneath is not None:
             return self
-        self._crossing = lane.session.open(lane, Call(self._kind, self._key, self._input, types=self._types))
+        call = Call(self._kind, self._key, self._input, lent=self._input, types=self._types)
+        self._crossing = lane.session.open(lane, call)
         answer = self._crossing.answer
         if isinstance(answer, Raised):
             self._end(answer)
@@ -165,7 +177,7 @@ class Boundary:
         turn = crossing.turn(outcome)
         if turn is not None:
             await turn.wait_async()
-        crossing.close(outcome)
+        self._close(crossing, outcome)
 
     def _end(self, outcome: Outcome) -> None:
         crossing, self._crossing = self._crossing, None
@@ -173,7 +185,13 @@ class Boundary:
             turn = crossing.turn(outcome)
             if turn is not None:
                 turn.wait()
-            crossing.close(outcome)
+            self._close(crossing, outcome)
+
+    def _close(self, crossing: Crossing, outcome: Outcome) -> None:
+        outcome = crossing.restored(outcome)
+        if isinstance(outcome, Returned):
+            self._value = outcome.value
+        crossing.close(outcome)
 
 
 def boundary(
@@ -199,6 +217,13 @@ def boundary(
         DivergenceError: in a replay, where the recording has no such call.
     """
     return Boundary(kind, key, input, types)
+
+
+def _lent(asked: dict[str, Any], owner: tuple[object, ...]) -> dict[str, Any] | None:
+    """What a function may change: its arguments, and the object whose method it is. None where all are mere values."""
+    if owner and not isinstance(owner[0], type | ModuleType):
+        return {**asked, OWN: list(owner)}
+    return None if all(map(is_value, [*asked["args"], *asked["kwargs"].values()])) else asked
 
 
 def _cross(call: Call, perform: Callable[[], object]) -> object:
@@ -228,7 +253,9 @@ def _cross_items(call: Call, perform: Callable[[], Iterator[object]]) -> Iterato
         return
     crossing.stream_items()
     crossing.close(Returned(None))
-    with _closing(perform()) as source:
+    left: GeneratorExit | None = None
+    source = perform()
+    try:
         while True:
             token = LANE.set(crossing.lane)
             try:
@@ -240,9 +267,17 @@ def _cross_items(call: Call, perform: Callable[[], Iterator[object]]) -> Iterato
                 return
             try:
                 yield sessions.settle(outcome)
-            except GeneratorExit as left:
-                crossing.item(Raised(left))
+            except GeneratorExit as error:
+                left = error
                 raise
+    finally:
+        close = getattr(source, "close", None)
+        try:
+            if close is not None:
+                close()
+        finally:
+            if left is not None:
+                crossing.item(Raised(left))  # with what the source did when it was closed
 
 
 async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[object]]) -> AsyncIterator[object]:
@@ -258,6 +293,7 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
         return
     crossing.stream_items()
     crossing.close(Returned(None))
+    left: GeneratorExit | None = None
     source = perform()
     try:
         while True:
@@ -271,13 +307,17 @@ async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[obj
                 return
             try:
                 yield sessions.settle(outcome)
-            except GeneratorExit as left:
-                crossing.item(Raised(left))
+            except GeneratorExit as error:
+                left = error
                 raise
     finally:
         close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
+        try:
+            if close is not None:
+                await close()
+        finally:
+            if left is not None:
+                crossing.item(Raised(left))  # with what the source did when it was closed
 
 
 def _recorded(crossing: Crossing) -> Iterator[object]:
@@ -292,21 +332,6 @@ def _recorded(crossing: Crossing) -> Iterator[object]:
             crossing.item(Raised(left))
             raise
     raise crossing.past_end()
-
-
-class _closing:  # noqa: N801 (a small context manager, named as contextlib's)
-    """`contextlib.closing` for any iterator, also one without `close`."""
-
-    def __init__(self, source: Iterator[object]) -> None:
-        self._source = source
-
-    def __enter__(self) -> Iterator[object]:
-        return self._source
-
-    def __exit__(self, *_: object) -> None:
-        close = getattr(self._source, "close", None)
-        if close is not None:
-            close()
 
 
 class Run:
