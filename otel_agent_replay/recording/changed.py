@@ -11,7 +11,7 @@ import array
 import io
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from otel_agent_replay.recording import codec, opaque
 from otel_agent_replay.recording.allowed import ref
@@ -19,7 +19,7 @@ from otel_agent_replay.recording.building import builtin_base, get_state
 from otel_agent_replay.recording.encoder import DEEPEST, HOLDS_ITSELF, Encoder
 from otel_agent_replay.recording.exact import dumps
 from otel_agent_replay.recording.opaque import Opaque
-from otel_agent_replay.recording.trees import HELD, Walk, of_value
+from otel_agent_replay.recording.trees import HELD, Walk, is_value, of_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,8 @@ OWN = "self"
 
 MOST_LOOKED_INTO = 200_000
 """Values that objects which are no plain data may hold together; beyond, nobody looks whether they change."""
+
+_OF_OUTCOME = frozenset(("known", "taken", "given"))
 
 _FINGERPRINTS: dict[type, Callable[[Any], bytes]] = {
     array.array: lambda value: value.tobytes(),
@@ -148,17 +150,25 @@ class Handed:
         walk = Walk(self._value, self._looks_into)
         same = identities(self._walk, walk, self._looks_into, outcome)
         found = Changes(None, same, [(kind, self._is_own(walk, key)) for key, kind in self._lost(before, opener)])
-        if dumps(after) != self._text or not same.keys() <= {"given"}:
+        if dumps(after) != self._text or not same.keys() <= _OF_OUTCOME:
             found.after = after
-            self._shorten(before, opener)
+            self._shorten(before, opener, walk, _around(same))
         return found if found.after is not None or found.same or found.lost else None
 
-    def _shorten(self, before: Opener, after: Opener) -> None:
-        """Leave out of each object that is no plain data what has not changed."""
+    def _shorten(self, before: Opener, after: Opener, walk: Walk, told: set[Place]) -> None:
+        """Leave out of each object that is no plain data what has not changed, and what is not `told` of."""
         for key, written in after.opened.items():
             old, new = before.opened.get(key, {}).get("v"), written["v"]
             if isinstance(old, dict) and isinstance(new, dict) and "$" not in old and "$" not in new:
-                written["v"] = {name: held for name, held in new.items() if name not in old or _differ(old[name], held)}
+                place = walk.places[key]
+                kept = {
+                    name: held
+                    for number, (name, held) in enumerate(new.items())
+                    if name not in old or (*place, number) in told or _differ(old[name], held)
+                }
+                if len(kept) < len(new):
+                    written["at"] = [number for number, name in enumerate(new) if name in kept]
+                written["v"] = kept
                 gone: list[Json] = [name for name in old if name not in new]
                 if gone:
                     written["gone"] = gone
@@ -185,6 +195,15 @@ def _refused(written: Json) -> str:
     return str(written["repr"]) if isinstance(written, dict) and written.get("$") == "opaque" else ""
 
 
+def _around(same: dict[str, Json]) -> set[Place]:
+    """Every place afterwards that is told of, and those around it."""
+    found: set[Place] = set()
+    for name in ("moved", "fresh", "same"):
+        for row in cast("list[list[list[int]]]", same.get(name, [])):
+            found.update(tuple(row[0][:length]) for length in range(len(row[0]) + 1))
+    return found
+
+
 def _differ(one: Json, other: Json) -> bool:
     return one != other or dumps(one) != dumps(other)
 
@@ -193,29 +212,26 @@ def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object
     """Which objects are the same ones, where that does not follow from their places.
 
     ``moved`` has pairs of a place afterwards and one before, ``fresh`` places where a new object has taken the place of
-    another, ``same`` pairs of two places afterwards, ``given`` pairs of a place in the outcome and one afterwards.
+    another, ``same`` pairs of two places afterwards. Of what the outcome holds too there are pairs of a place in it and
+    another: ``known`` one before, ``taken`` one before of what is nowhere else any more, ``given`` one afterwards.
     """
-    found: dict[str, list[Json]] = {"moved": [], "fresh": [], "same": [], "given": []}
+    found: dict[str, list[Json]] = {name: [] for name in ("moved", "fresh", "same", "known", "taken", "given")}
     for place, key in after.all():
         held = after.objects[after.places[key]]
-        node = of_value(held, looks_into)
-        if not place or not _has_identity(held, node is not None and node.kind == "tuple"):
-            continue
-        expected = _expected(before, after, place)
-        if key == expected:
+        expected = _expected(before, after, place) if place else key
+        if key == expected or isinstance(held, frozenset):
             continue
         if key in before.places:
             found["moved"].append([list(place), list(before.places[key])])
+        elif isinstance(held, tuple):
+            continue  # what it holds has places of its own
         elif after.places[key] != place:
             found["same"].append([list(place), list(after.places[key])])
         elif expected is not None:
             found["fresh"].append([list(place)])
-    found["given"] += _given(after, looks_into, outcome)
+    for name, place, known in _in_outcome(before, after, looks_into, outcome):
+        found[name].append([list(place), list(known)])
     return {name: places for name, places in found.items() if places}
-
-
-def _has_identity(held: object, is_tuple: bool) -> bool:  # noqa: FBT001 (one of two answers)
-    return not is_tuple and not isinstance(held, frozenset)
 
 
 def _expected(before: Walk, after: Walk, place: Place) -> int | None:
@@ -223,17 +239,23 @@ def _expected(before: Walk, after: Walk, place: Place) -> int | None:
     return before.children.get((id(after.objects[place[:-1]]), after.names[place]))
 
 
-def _given(after: Walk, looks_into: LooksInto, outcome: object) -> Iterator[list[Json]]:
-    """The parts of an outcome that are parts of what the call was handed."""
+def _in_outcome(
+    before: Walk, after: Walk, looks_into: LooksInto, outcome: object
+) -> Iterator[tuple[str, Place, Place]]:
+    """The parts of an outcome that are parts of what the call was handed: afterwards, or only before."""
     todo: list[tuple[Place, Any]] = [((), outcome)]
     seen: set[int] = set()
     for place, part in todo:
-        if id(part) in seen:
+        if is_value(part):
             continue
-        seen.add(id(part))
-        known = after.places.get(id(part))
         node = of_value(part, looks_into)
-        if known is not None and _has_identity(part, node is not None and node.kind == "tuple"):
-            yield [list(place), list(known)]
-        elif node is not None:
+        if not isinstance(part, tuple | frozenset):
+            if id(part) in after.places:
+                was = before.places.get(id(part))
+                yield ("given", place, after.places[id(part)]) if was is None else ("known", place, was)
+                continue
+            if id(part) in before.places:
+                yield "taken", place, before.places[id(part)]
+        if node is not None and (isinstance(part, tuple) or id(part) not in seen):
+            seen.add(id(part))
             todo += [((*place, number), held) for number, held in enumerate(node.parts)]

@@ -8,6 +8,7 @@ cannot be made is an `Opaque`, which fails where it is used.
 from __future__ import annotations
 
 from collections import ChainMap
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.errors import UnreadableRecording
@@ -20,7 +21,7 @@ from otel_agent_replay.recording.trees import HELD, Node, Walk, can_change, is_v
 from otel_agent_replay.recording.variables import has_token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from otel_agent_replay.recording.trees import LooksInto, Place
     from otel_agent_replay.recording.values import Json
@@ -47,14 +48,14 @@ class Lent:
         """
         known = {ref(type(held)): type(held) for held in self._walk.objects.values()}
         if after is None:
-            return Restored(self._walk.objects, [], self._looks_into)
+            return Restored(self._walk.objects, self._walk.objects, [], self._looks_into)
         decoder = Decoder(ChainMap(known, allowed))  # type: ignore[arg-type]  # it is only read
         try:
             restoring = _Restoring(self._walk, same, decoder, bound, self._looks_into)
             restoring.place(after, (), self._value, kept=True)
         except _MALFORMED as error:
             raise malformed(error) from error
-        return Restored(restoring.placed, restoring.failed, self._looks_into)
+        return Restored(self._walk.objects, restoring.placed, restoring.failed, self._looks_into)
 
 
 def malformed(error: Exception) -> UnreadableRecording:
@@ -66,29 +67,55 @@ def malformed(error: Exception) -> UnreadableRecording:
 class Restored:
     """What a call was handed, with what it has changed."""
 
-    def __init__(self, placed: Mapping[Place, object], failed: list[str], looks_into: LooksInto) -> None:
+    def __init__(
+        self,
+        before: Mapping[Place, object],
+        placed: Mapping[Place, object],
+        failed: list[str],
+        looks_into: LooksInto,
+    ) -> None:
+        self._before = before
         self._placed = placed
         self._looks_into = looks_into
         self.failed = failed
         """Classes of objects that could not be made to hold what was recorded."""
 
-    def given(self, outcome: object, pairs: Json) -> object:
-        """An outcome, its parts that are parts of what the call was handed being those very objects."""
+    def given(self, outcome: object, same: Mapping[str, Json]) -> object:
+        """An outcome, its parts that are, or were, parts of what the call was handed being those very objects."""
         try:
-            for place, known in _pairs(pairs):
-                if known in self._placed:
-                    outcome = self._graft(outcome, place, self._placed[known])
+            for place, known in _pairs(same.get("given")):
+                if known in self._placed:  # else it was masked
+                    outcome = self._graft(outcome, place, partial(_that, self._placed[known]))
+            for place, known in _pairs(same.get("known")):
+                if known in self._before:
+                    outcome = self._graft(outcome, place, partial(_that, self._before[known]))
+            for place, known in reversed(_pairs(same.get("taken"))):
+                if known in self._before:
+                    outcome = self._graft(outcome, place, partial(self._like, self._before[known]))
         except _MALFORMED as error:
             raise malformed(error) from error
         return outcome
 
-    def _graft(self, whole: Any, place: Place, part: object) -> object:
+    def _like(self, there: Any, part: object) -> object:
+        """What was handed and stands nowhere any more, with what it holds now."""
+        now, node = of_value(there, self._looks_into), of_value(part, self._looks_into)
+        if now is not None and node is not None and _alike(node, now):
+            fill(there, now, node.names, node.parts)
+        elif can_change(there, now) and type(part) is type(there):
+            fill_leaf(there, part)
+        return there
+
+    def _graft(self, whole: Any, place: Place, put: Callable[[Any], object]) -> object:
         if not place:
-            return part
+            return put(whole)
         node = of_value(whole, self._looks_into)
         if node is None or place[0] >= len(node.parts):
             return whole
-        return replaced(whole, node, place[0], self._graft(node.parts[place[0]], place[1:], part))
+        return replaced(whole, node, place[0], self._graft(node.parts[place[0]], place[1:], put))
+
+
+def _that(known: object, _: object) -> object:
+    return known
 
 
 class _Restoring:
@@ -179,9 +206,10 @@ class _Restoring:
 
     def _fill(self, found: Any, node: Node, place: Place, there: Any, now: Node) -> object:
         known = now.by_name()
+        numbers = found["at"] if node.kind == HELD and "at" in found else range(len(node.parts))
         parts = [
             self.place(part, (*place, number), known.get(name, _ABSENT))
-            for number, (name, part) in enumerate(zip(node.names, node.parts, strict=True))
+            for number, name, part in zip(numbers, node.names, node.parts, strict=True)
         ]
         names = node.names
         if node.kind == HELD:  # only what has changed was recorded

@@ -229,7 +229,8 @@ class Walk:
         """Further places of what stands in several, and its id."""
         self.changeable = False
         todo: list[tuple[Place, Any]] = [((), value)]
-        for place, whole in todo:
+        while todo:  # in the order in which they are written: what is around a part first, then the parts before it
+            place, whole = todo.pop()
             if id(whole) in self.places:
                 self.again.append((place, id(whole)))
                 continue
@@ -239,7 +240,8 @@ class Walk:
             if len(place) > frozen and not self.changeable:
                 self.changeable = can_change(whole, node)
             if node is not None:
-                for number, (name, part) in enumerate(zip(node.names, node.parts, strict=True)):
+                for number in reversed(range(len(node.parts))):
+                    name, part = node.names[number], node.parts[number]
                     if not is_value(part):
                         self.children[id(whole), name] = id(part)
                         self.names[(*place, number)] = name

@@ -175,7 +175,7 @@ class ReplayedCrossing:
             )
         answer = self.answer
         if isinstance(outcome, Returned) and isinstance(answer, Returned) and outcome.value is answer.value:
-            return Returned(found.given(outcome.value, record.same.get("given")))
+            return Returned(found.given(outcome.value, record.same))
         return outcome
 
     def close(self, outcome: Outcome) -> None:
