@@ -7,7 +7,9 @@ where it is masked.
 
 from __future__ import annotations
 
+import array
 import datetime as dt
+import io
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -198,6 +200,9 @@ def _nothing(_: type) -> bool:
     return False
 
 
+UNWRITABLE = (array.array, io.BytesIO, io.StringIO)
+"""Builtin classes that the codec cannot write, but of which it can be seen that they have changed."""
+
 MUTABLE_LEAVES = (set, bytearray)
 """Builtin classes of leaves that can be changed in place."""
 
@@ -238,7 +243,7 @@ class Walk:
             self.places[id(whole)] = place
             node = of_value(whole, looks_into)
             if len(place) > frozen and not self.changeable:
-                self.changeable = can_change(whole, node)
+                self.changeable = can_change(whole, node) or isinstance(whole, UNWRITABLE)
             if node is not None:
                 for number in reversed(range(len(node.parts))):
                     name, part = node.names[number], node.parts[number]

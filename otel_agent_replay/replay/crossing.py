@@ -268,7 +268,8 @@ class ReplayedCrossing:
         if record.end is End.UNFINISHED and not left:
             raise self.unanswered()
         if record.after is not None or record.same:
-            self._lent = Lent(self._call.lent, looks_into)
+            lent = self._call.lent
+            self._lent = Lent(self._call.input if lent is None else lent, looks_into)
         if left and not record.items:
             self.answer = Raised(asyncio.CancelledError())
         elif record.end is End.RAISED and not record.items:
