@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import array
 import io
+import marshal
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
+
+import orjson
 
 from otel_agent_replay.recording import codec, opaque
 from otel_agent_replay.recording.allowed import ref
@@ -122,7 +125,7 @@ class Handed:
         self._frozen = frozen
         self._walk = Walk(value, looks_into, frozen)
         self._before: Opener | None = None
-        self._text = ""
+        self._text = b""
         self.unseen = ""
         """Why nobody can see whether it changes; empty where it is seen."""
         if not self._walk.changeable:
@@ -131,7 +134,7 @@ class Handed:
         found = codec.encode(value, strict=False, by=before) if written is None else written
         self.unseen = _refused(found)
         if not self.unseen:
-            self._before, self._text = before, dumps(found)
+            self._before, self._text = before, _text(found)
 
     @property
     def can_change(self) -> bool:
@@ -143,14 +146,17 @@ class Handed:
         before = self._before
         if before is None:
             return None
+        walk = Walk(self._value, self._looks_into)
+        if walk.is_like(self._walk) and self._reads_the_same():
+            same = identities(self._walk, walk, self._looks_into, outcome)
+            return Changes(None, same) if same else None
         opener = Opener(self._looks_into)
         after = codec.encode(self._value, strict=False, by=opener)
         if why := _refused(after):
             return Changes(lost=[(why, False)])
-        walk = Walk(self._value, self._looks_into)
         same = identities(self._walk, walk, self._looks_into, outcome)
         found = Changes(None, same, [(kind, self._is_own(walk, key)) for key, kind in self._lost(before, opener)])
-        if dumps(after) != self._text or not same.keys() <= _OF_OUTCOME:
+        if _text(after) != self._text or not same.keys() <= _OF_OUTCOME:
             found.after = after
             self._shorten(before, opener, walk, _around(same))
         return found if found.after is not None or found.same or found.lost else None
@@ -175,8 +181,19 @@ class Handed:
             elif key in self._walk.places:
                 written["whole"] = 1
 
+    def _reads_the_same(self) -> bool:
+        """Whether all of it is sure to be written as before; cheap, where all of it is plain data.
+
+        `marshal` refuses what orjson writes as text, and a null may be a NaN.
+        """
+        try:
+            marshal.dumps(self._value)  # type: ignore[arg-type]  # it says so
+            return orjson.dumps(self._value) == self._text and b"null" not in self._text
+        except (ValueError, TypeError):
+            return False
+
     def _is_own(self, walk: Walk, key: int) -> bool:
-        return self._frozen > 0 and walk.names.get(walk.places.get(key, ())[:1]) == OWN
+        return self._frozen > 0 and walk.names().get(walk.places.get(key, ())[:1]) == OWN
 
     def _lost(self, before: Opener, after: Opener) -> Iterator[tuple[int, str]]:
         known = self._walk.places
@@ -204,8 +221,15 @@ def _around(same: dict[str, Json]) -> set[Place]:
     return found
 
 
+def _text(written: Json) -> bytes:
+    try:
+        return orjson.dumps(written)
+    except TypeError:
+        return dumps(written).encode()
+
+
 def _differ(one: Json, other: Json) -> bool:
-    return one != other or dumps(one) != dumps(other)
+    return one != other or _text(one) != _text(other)
 
 
 def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object) -> dict[str, Json]:
@@ -216,9 +240,11 @@ def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object
     another: ``known`` one before, ``taken`` one before of what is nowhere else any more, ``given`` one afterwards.
     """
     found: dict[str, list[Json]] = {name: [] for name in ("moved", "fresh", "same", "known", "taken", "given")}
-    for place, key in after.all():
+    names, children = after.names(), before.children()
+    for place, key in () if after.is_like(before) else after.all():
         held = after.objects[after.places[key]]
-        expected = _expected(before, after, place) if place else key
+        # what stood before in the same place of the same object
+        expected = children.get((id(after.objects[place[:-1]]), names[place])) if place else key
         if key == expected or isinstance(held, frozenset):
             continue
         if key in before.places:
@@ -232,11 +258,6 @@ def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object
     for name, place, known in _in_outcome(before, after, looks_into, outcome):
         found[name].append([list(place), list(known)])
     return {name: places for name, places in found.items() if places}
-
-
-def _expected(before: Walk, after: Walk, place: Place) -> int | None:
-    """The id of what stood before in the same place of the same object; None for nothing."""
-    return before.children.get((id(after.objects[place[:-1]]), after.names[place]))
 
 
 def _in_outcome(

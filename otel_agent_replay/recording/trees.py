@@ -220,37 +220,54 @@ class Walk:
     All of them are kept alive, so that no id means another one meanwhile.
     """
 
-    __slots__ = ("again", "changeable", "children", "names", "objects", "places")
+    __slots__ = ("_parts", "again", "changeable", "objects", "places")
 
     def __init__(self, value: object, looks_into: LooksInto, frozen: int = -1) -> None:
         """Walk through `value`; what stands `frozen` levels below the top, or higher, does not count as changeable."""
         self.objects: dict[Place, object] = {}
         self.places: dict[int, Place] = {}
-        self.names: dict[Place, Any] = {}
-        """What stands at a place is called so in the object around it."""
-        self.children: dict[tuple[int, Any], int] = {}
-        """By the id of an object and the name of a part of it: the id of the part."""
         self.again: list[tuple[Place, int]] = []
         """Further places of what stands in several, and its id."""
         self.changeable = False
+        self._parts: dict[int, list[tuple[int, Any, Any]]] = {}
+        """By the id of an object: number, name and part, of the parts that are no mere values."""
+        objects, places = self.objects, self.places
         todo: list[tuple[Place, Any]] = [((), value)]
         while todo:  # in the order in which they are written: what is around a part first, then the parts before it
             place, whole = todo.pop()
-            if id(whole) in self.places:
-                self.again.append((place, id(whole)))
+            key = id(whole)
+            if key in places:
+                self.again.append((place, key))
                 continue
-            self.objects[place] = whole
-            self.places[id(whole)] = place
+            objects[place] = whole
+            places[key] = place
+            kind = type(whole)
+            if kind is dict or kind is list:  # nearly all are, and hold mere values
+                self.changeable = self.changeable or len(place) > frozen
+                if _IMMUTABLE.issuperset(map(type, whole.values() if kind is dict else whole)):
+                    continue
+            elif not self.changeable and len(place) > frozen:
+                self.changeable = can_change(whole, of_value(whole, looks_into)) or isinstance(whole, UNWRITABLE)
             node = of_value(whole, looks_into)
-            if len(place) > frozen and not self.changeable:
-                self.changeable = can_change(whole, node) or isinstance(whole, UNWRITABLE)
             if node is not None:
-                for number in reversed(range(len(node.parts))):
-                    name, part = node.names[number], node.parts[number]
-                    if not is_value(part):
-                        self.children[id(whole), name] = id(part)
-                        self.names[(*place, number)] = name
-                        todo.append(((*place, number), part))
+                named = enumerate(zip(node.names, node.parts, strict=True))
+                parts = [(number, name, part) for number, (name, part) in named if not is_value(part)]
+                self._parts[key] = parts
+                todo += [((*place, number), part) for number, _, part in reversed(parts)]
+
+    def names(self) -> dict[Place, Any]:
+        """What stands at each place is called so in the object around it."""
+        return {
+            (*place, number): name for key, place in self.places.items() for number, name, _ in self._parts.get(key, ())
+        }
+
+    def children(self) -> dict[tuple[int, Any], int]:
+        """By the id of an object and the name of a part of it: the id of the part."""
+        return {(key, name): id(part) for key, parts in self._parts.items() for _, name, part in parts}
+
+    def is_like(self, other: Walk) -> bool:
+        """Whether the same objects stand in the same places."""
+        return self.places == other.places and self.again == other.again
 
     def all(self) -> Iterator[tuple[Place, int]]:
         """Every place of an object, and the object's id."""
