@@ -102,7 +102,7 @@ class Changes:
     after: Json = None
     """All of what it was handed, as it was afterwards; of objects that are no plain data only what changed."""
     same: dict[str, Json] = field(default_factory=dict)
-    """Which objects are which; see `Identities`."""
+    """Which objects are which; see `identities` and `in_outcome`."""
     lost: list[tuple[str, bool]] = field(default_factory=list)
     """Classes of what cannot be put back, and whether the object whose method was called holds it."""
 
@@ -148,13 +148,13 @@ class Handed:
             return None
         walk = Walk(self._value, self._looks_into)
         if walk.is_like(self._walk) and self._reads_the_same():
-            same = identities(self._walk, walk, self._looks_into, outcome)
+            same = in_outcome(self._walk, walk, self._looks_into, outcome)
             return Changes(None, same) if same else None
         opener = Opener(self._looks_into)
         after = codec.encode(self._value, strict=False, by=opener)
         if why := _refused(after):
             return Changes(lost=[(why, False)])
-        same = identities(self._walk, walk, self._looks_into, outcome)
+        same = {**identities(self._walk, walk), **in_outcome(self._walk, walk, self._looks_into, outcome)}
         found = Changes(None, same, [(kind, self._is_own(walk, key)) for key, kind in self._lost(before, opener)])
         if _text(after) != self._text or not same.keys() <= _OF_OUTCOME:
             found.after = after
@@ -232,16 +232,15 @@ def _differ(one: Json, other: Json) -> bool:
     return one != other or _text(one) != _text(other)
 
 
-def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object) -> dict[str, Json]:
+def identities(before: Walk, after: Walk) -> dict[str, Json]:
     """Which objects are the same ones, where that does not follow from their places.
 
     ``moved`` has pairs of a place afterwards and one before, ``fresh`` places where a new object has taken the place of
-    another, ``same`` pairs of two places afterwards. Of what the outcome holds too there are pairs of a place in it and
-    another: ``known`` one before, ``taken`` one before of what is nowhere else any more, ``given`` one afterwards.
+    another, ``same`` pairs of two places afterwards.
     """
-    found: dict[str, list[Json]] = {name: [] for name in ("moved", "fresh", "same", "known", "taken", "given")}
+    found: dict[str, list[Json]] = {"moved": [], "fresh": [], "same": []}
     names, children = after.names(), before.children()
-    for place, key in () if after.is_like(before) else after.all():
+    for place, key in after.all():
         held = after.objects[after.places[key]]
         # what stood before in the same place of the same object
         expected = children.get((id(after.objects[place[:-1]]), names[place])) if place else key
@@ -255,15 +254,23 @@ def identities(before: Walk, after: Walk, looks_into: LooksInto, outcome: object
             found["same"].append([list(place), list(after.places[key])])
         elif expected is not None:
             found["fresh"].append([list(place)])
-    for name, place, known in _in_outcome(before, after, looks_into, outcome):
-        found[name].append([list(place), list(known)])
     return {name: places for name, places in found.items() if places}
+
+
+def in_outcome(before: Walk, after: Walk, looks_into: LooksInto, outcome: object) -> dict[str, Json]:
+    """Which parts of an outcome are parts of what the call was handed, as pairs of a place in it and another.
+
+    ``known`` has a place before, ``taken`` one before of what is nowhere else any more, ``given`` one afterwards.
+    """
+    found: dict[str, list[Json]] = {}
+    for name, place, known in _in_outcome(before, after, looks_into, outcome):
+        found.setdefault(name, []).append([list(place), list(known)])
+    return dict(found)
 
 
 def _in_outcome(
     before: Walk, after: Walk, looks_into: LooksInto, outcome: object
 ) -> Iterator[tuple[str, Place, Place]]:
-    """The parts of an outcome that are parts of what the call was handed: afterwards, or only before."""
     todo: list[tuple[Place, Any]] = [((), outcome)]
     seen: set[int] = set()
     for place, part in todo:

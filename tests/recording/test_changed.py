@@ -19,7 +19,7 @@ from otel_agent_replay.recording.restoring import Lent
 from otel_agent_replay.recording.trees import Walk, of_value
 from otel_agent_replay.recording.variables import Bindings
 
-thorough = settings(max_examples=400, deadline=None, derandomize=True, database=None)
+thorough = settings(max_examples=1000, deadline=None, derandomize=True, database=None)
 
 
 @dataclasses.dataclass
