@@ -769,3 +769,28 @@ def test_a_changed_program_sees_its_own_changes_beside_those_of_the_call(bench) 
     again = bench.replay_changed(changed)
     assert (again.code, again.out) == (1, "2\n"), again.err
     assert again.divergences == []
+
+
+HALF_CHANGED = """
+import asyncio
+from otel_agent_replay import boundary
+
+@boundary("tool", "t")
+async def tool(state, name):
+    state["log"].append(name)
+    await asyncio.sleep(0.02)
+
+async def main():
+    state = {"log": []}
+    await asyncio.gather(tool(state, "a"), tool(state, "b"))
+    print(state)
+
+asyncio.run(main())
+"""
+
+
+def test_what_another_lane_saw_before_a_call_ended_is_no_silent_loss(bench) -> None:
+    bench.record(HALF_CHANGED)
+    again = bench.replay()
+    assert again.code == 125
+    assert [kind for kind, _ in again.divergences] == ["diverged"]
