@@ -74,6 +74,15 @@ class Opener(Encoder):
             self.fingerprints[id(value)] = blake2b(fingerprint(value), digest_size=16).digest()
         return opaque.name_only(ref(type(value)), why)
 
+    def _state(self, value: object) -> dict[str, object]:
+        """What an object holds, without what passes itself off as another: to look at that may run code."""
+        state = get_state(value)
+        for name, held in state.items():
+            if any("__class__" in vars(base) for base in type(held).__mro__[:-1]):
+                self.unwritten[id(held)] = ref(type(held))
+                state[name] = Opaque(ref(type(held)), f"<{ref(type(held))}>")
+        return state
+
     def _structure(self, value: object, kind: type, depth: int) -> Json:
         written = super()._structure(value, kind, depth)
         if type(written) is not dict or written.get("$") != "opaque" or kind is Opaque:
@@ -90,7 +99,7 @@ class Opener(Encoder):
             self.opened[id(value)] = found
             self.unwritten.pop(id(value), None)
         self._around.add(id(value))
-        found["v"] = self.mapping(node.by_name() if node.kind == "defaultdict" else get_state(value), depth + 1)
+        found["v"] = self.mapping(node.by_name() if node.kind == "defaultdict" else self._state(value), depth + 1)
         self._around.discard(id(value))
         return found
 

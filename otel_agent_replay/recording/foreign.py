@@ -50,13 +50,13 @@ def _import(name: str) -> Any:
 
 def encode(value: Any, encoder: Encoder, depth: int) -> Json:
     """The JSON of a value of these libraries; None where it is none."""
-    if is_array(value):
+    if _is(value, "numpy", "ndarray"):
         return _encode_array(value, encoder)
     if _is(value, "numpy", "generic"):
         if value.dtype.kind not in _NUMPY_KINDS:
             return encoder.refuse(value, f"its dtype is {value.dtype}")
         return {"$": "npscalar", "t": value.dtype.str, "v": _base64(value.tobytes())}
-    if is_model(value):
+    if _is(value, "pydantic.main", "BaseModel"):
         return _encode_model(value, encoder, depth)
     for name in HTTP_LIBRARIES:
         if _is(value, name, "Response"):
@@ -66,20 +66,20 @@ def encode(value: Any, encoder: Encoder, depth: int) -> Json:
     return None
 
 
-def _is(value: object, module: str, name: str) -> bool:
+def _is(value: Any, module: str, name: str, test: Callable[[Any, type], bool] = isinstance) -> bool:
     """Whether a value is of that class; a library that is not loaded, or half loaded, has made no value."""
     cls = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    return isinstance(cls, type) and isinstance(value, cls)
+    return isinstance(cls, type) and test(value, cls)
 
 
 def is_model(value: object) -> bool:
     """Whether a value is a model of pydantic."""
-    return _is(value, "pydantic.main", "BaseModel")
+    return _is(type(value), "pydantic.main", "BaseModel", issubclass)
 
 
 def is_array(value: object) -> bool:
     """Whether a value is an array of numpy."""
-    return _is(value, "numpy", "ndarray")
+    return _is(type(value), "numpy", "ndarray", issubclass)
 
 
 def encode_zone(zone: tzinfo) -> Json:

@@ -70,7 +70,7 @@ class Node:
 
 def is_value(part: object) -> bool:
     """Whether a part is a mere value, which has no identity."""
-    return type(part) in _IMMUTABLE or isinstance(part, Enum | type | PurePath)
+    return type(part) in _IMMUTABLE or issubclass(type(part), (Enum, type, PurePath))
 
 
 # -- what was written --------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def of_value(value: Any, looks_into: LooksInto) -> Node | None:
     if kind is list or kind is tuple or kind is deque:
         parts = list(value)
         return Node(kind.__name__, "", list(range(len(parts))), parts)
-    if kind in _IMMUTABLE or isinstance(value, _LEAVES):
+    if kind in _IMMUTABLE or issubclass(kind, _LEAVES):  # an object's own `__class__` may run code
         return None
     if kind is SimpleNamespace:
         return Node("namespace", "", list(vars(value)), list(vars(value).values()))
