@@ -19,25 +19,27 @@ with replay(run_id) as replayed:
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from otel_agent_replay.boundary import runs
 from otel_agent_replay.boundary import session as sessions
+from otel_agent_replay.boundary.items import cross_items, cross_items_async
 from otel_agent_replay.boundary.lanes import LANE, current
 from otel_agent_replay.boundary.session import Call, Crossing
 from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.values import Ended, Kind, Raised, Returned
+from otel_agent_replay.recording.changed import OWN
+from otel_agent_replay.recording.trees import is_value
+from otel_agent_replay.recording.values import Kind, Raised, Returned
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_agent_replay.boundary.lanes import Lane
-    from otel_agent_replay.boundary.session import Turn
     from otel_agent_replay.recording.values import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,24 +75,27 @@ class Boundary:
         """Decorate a function, a coroutine function, a generator or an asynchronous generator."""
         allowed = codec.allowed_from(function, self._types)
         signature = inspect.signature(function)
-        bound_to_self = next(iter(signature.parameters), "") in ("self", "cls")
+        first = next(iter(signature.parameters), "")
+        bound_to_self, has_self = first in ("self", "cls"), first == "self"
 
         def call(args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
             given = args[1:] if bound_to_self else args
-            return Call(self._kind, self._key, {"args": list(given), "kwargs": kwargs}, allowed=allowed)
+            asked = {"args": list(given), "kwargs": kwargs}
+            lent = _lent(asked, args[:1] if has_self else ())
+            return Call(self._kind, self._key, asked, lent=lent, wrapping=1, allowed=allowed)
 
         if inspect.isasyncgenfunction(function):
 
             @functools.wraps(function)
             def items_async(*args: Any, **kwargs: Any) -> Any:
-                return _cross_items_async(call(args, kwargs), lambda: function(*args, **kwargs))
+                return cross_items_async(call(args, kwargs), lambda: function(*args, **kwargs))
 
             return cast("F", items_async)
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
             def items(*args: Any, **kwargs: Any) -> Any:
-                return _cross_items(call(args, kwargs), lambda: function(*args, **kwargs))
+                return cross_items(call(args, kwargs), lambda: function(*args, **kwargs))
 
             return cast("F", items)
         if inspect.iscoroutinefunction(function):
@@ -112,8 +117,13 @@ class Boundary:
 
         The input is the boundary's own, where it was given one, else the arguments.
         """
-        given = self._input if self._input is not None else {"args": list(args), "kwargs": kwargs}
-        call = Call(self._kind, self._key, given, allowed=codec.allowed_from(function, self._types))
+        handed = {"args": list(args), "kwargs": kwargs}
+        given = handed if self._input is None else self._input
+        lent = _lent(handed, (function.__self__,) if inspect.ismethod(function) else ())
+        if given is not handed and not is_value(given):
+            lent = {**(handed if lent is None else lent), "input": [given]}
+        allowed = codec.allowed_from(function, self._types)
+        call = Call(self._kind, self._key, given, lent=lent, wrapping=1, allowed=allowed)
         if inspect.iscoroutinefunction(function):
             return _cross_async(call, lambda: function(*args, **kwargs))
         return _cross(call, lambda: function(*args, **kwargs))
@@ -131,7 +141,8 @@ class Boundary:
         lane = current()
         if lane is None or lane.beneath is not None:
             return self
-        self._crossing = lane.session.open(lane, Call(self._kind, self._key, self._input, types=self._types))
+        call = Call(self._kind, self._key, self._input, lent=self._input, types=self._types)
+        self._crossing = lane.session.open(lane, call)
         answer = self._crossing.answer
         if isinstance(answer, Raised):
             self._end(answer)
@@ -167,7 +178,7 @@ class Boundary:
         turn = crossing.turn(outcome)
         if turn is not None:
             await turn.wait_async()
-        crossing.close(outcome)
+        self._close(crossing, outcome)
 
     def _end(self, outcome: Outcome) -> None:
         crossing, self._crossing = self._crossing, None
@@ -175,7 +186,13 @@ class Boundary:
             turn = crossing.turn(outcome)
             if turn is not None:
                 turn.wait()
-            crossing.close(outcome)
+            self._close(crossing, outcome)
+
+    def _close(self, crossing: Crossing, outcome: Outcome) -> None:
+        outcome = crossing.restored(outcome)
+        if isinstance(outcome, Returned):
+            self._value = outcome.value
+        crossing.close(outcome)
 
 
 def boundary(
@@ -203,6 +220,13 @@ def boundary(
     return Boundary(kind, key, input, types)
 
 
+def _lent(asked: dict[str, Any], owner: tuple[object, ...]) -> dict[str, Any] | None:
+    """What a function may change: its arguments, and the object whose method it is. None where all are mere values."""
+    if owner and not isinstance(owner[0], type | ModuleType):
+        return {**asked, OWN: list(owner)}
+    return None if all(map(is_value, [*asked["args"], *asked["kwargs"].values()])) else asked
+
+
 def _cross(call: Call, perform: Callable[[], object]) -> object:
     lane = current()
     if lane is None or lane.beneath is not None:
@@ -217,123 +241,6 @@ async def _cross_async(call: Call, perform: Callable[[], Awaitable[object]]) -> 
         return await perform()
     script = sessions.cross(lane.session.open(lane, call))
     return sessions.settle(await sessions.run_async(script, perform))
-
-
-def _cross_items(call: Call, perform: Callable[[], Iterator[object]]) -> Iterator[object]:
-    lane = current()
-    if lane is None or lane.beneath is not None:
-        yield from perform()
-        return
-    crossing = lane.session.open(lane, call)
-    if lane.session.replaying:
-        for step in _recorded(crossing):
-            try:
-                if isinstance(step, Returned | Raised):
-                    yield sessions.settle(step)
-                else:
-                    step.wait()
-            except GeneratorExit as left:
-                crossing.item(Raised(left))
-                raise
-        return
-    crossing.stream_items()
-    crossing.close(Returned(None))
-    with _closing(perform()) as source:
-        while True:
-            token = LANE.set(crossing.lane)
-            try:
-                outcome = sessions.attempt(lambda: next(source))
-            finally:
-                LANE.reset(token)
-            turn = crossing.item_turn()
-            if turn is not None:
-                waited = sessions.attempt(turn.wait)
-                outcome = waited if isinstance(waited, Raised) else outcome
-            crossing.item(outcome)
-            if isinstance(outcome, Ended):
-                return
-            try:
-                yield sessions.settle(outcome)
-            except GeneratorExit as left:
-                crossing.item(Raised(left))
-                raise
-
-
-async def _cross_items_async(call: Call, perform: Callable[[], AsyncIterator[object]]) -> AsyncIterator[object]:
-    lane = current()
-    if lane is None or lane.beneath is not None:
-        async for item in perform():
-            yield item
-        return
-    crossing = lane.session.open(lane, call)
-    if lane.session.replaying:
-        for step in _recorded(crossing):
-            try:
-                if isinstance(step, Returned | Raised):
-                    yield sessions.settle(step)
-                else:
-                    await step.wait_async()
-            except (GeneratorExit, asyncio.CancelledError) as left:
-                crossing.item(Raised(left))
-                raise
-        return
-    crossing.stream_items()
-    crossing.close(Returned(None))
-    source = perform()
-    try:
-        while True:
-            token = LANE.set(crossing.lane)
-            try:
-                outcome = await sessions.attempt_async(lambda: anext(source))
-            finally:
-                LANE.reset(token)
-            turn = None if sessions.was_cancelled(outcome) else crossing.item_turn()
-            if turn is not None:
-                waited = await sessions.attempt_async(turn.wait_async)
-                outcome = waited if isinstance(waited, Raised) else outcome
-            crossing.item(outcome)
-            if isinstance(outcome, Ended):
-                return
-            try:
-                yield sessions.settle(outcome)
-            except GeneratorExit as left:
-                crossing.item(Raised(left))
-                raise
-    finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            await close()
-
-
-def _recorded(crossing: Crossing) -> Iterator[Turn | Returned | Raised]:
-    """Give the recorded items, before each what to wait for; past where the recorded reader left is a divergence."""
-    for outcome in crossing.recorded_items():
-        turn = crossing.item_turn()
-        if turn is not None:
-            yield turn
-        crossing.item(outcome)
-        if isinstance(outcome, Ended):
-            return
-        yield outcome
-    turn = crossing.item_turn()
-    if turn is not None:
-        yield turn
-    raise crossing.past_end()
-
-
-class _closing:  # noqa: N801 (a small context manager, named as contextlib's)
-    """`contextlib.closing` for any iterator, also one without `close`."""
-
-    def __init__(self, source: Iterator[object]) -> None:
-        self._source = source
-
-    def __enter__(self) -> Iterator[object]:
-        return self._source
-
-    def __exit__(self, *_: object) -> None:
-        close = getattr(self._source, "close", None)
-        if close is not None:
-            close()
 
 
 class Run:

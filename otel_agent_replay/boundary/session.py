@@ -32,6 +32,10 @@ class Call:
     """What the boundary is called, such as ``tool:search_policy``; never holds data."""
     input: object = None
     """What it was called with; the session encodes it."""
+    lent: object = None
+    """What the call may change, to be looked at again when it has ended; None for nothing."""
+    wrapping: int = -1
+    """Levels of `lent` below the top that nobody but us knows."""
     wire: bool = False
     """Answered at the wire: the code beneath runs in a replay too, and its HTTP attempts are served."""
     name: str = ""
@@ -115,6 +119,12 @@ class Crossing(Protocol):
 
     def turn(self, outcome: Outcome) -> Turn | None:
         """What to wait for before the program sees `outcome`; None for nothing."""
+
+    def restored(self, outcome: Outcome) -> Outcome:
+        """Replaying: what the call changed of what it was handed is put back now. Gives what the program is to see.
+
+        Raises DivergenceError where it cannot be put back.
+        """
 
     def close(self, outcome: Outcome) -> None:
         """The program sees `outcome` now. A stream of a wire crossing may still be open."""
@@ -221,6 +231,7 @@ def cross(crossing: Crossing) -> Script:
         waited = yield turn
         if isinstance(waited, Raised):
             outcome = waited
+    outcome = crossing.restored(outcome)
     crossing.close(outcome)
     return outcome
 

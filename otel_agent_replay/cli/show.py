@@ -211,6 +211,8 @@ def _whole(crossing: CrossingRecord) -> None:
         _block("gave", excerpt.plain(item))
     if crossing.outcome is not None:
         _block("outcome", excerpt.plain(crossing.outcome))
+    if crossing.after is not None:
+        _block("changed", excerpt.plain(crossing.after))
 
 
 def _block(name: str, text: str) -> None:
@@ -294,6 +296,7 @@ def _crossing_row(crossing: CrossingRecord) -> dict[str, object]:
         "input": crossing.input,
         "outcome": crossing.outcome,
         "items": crossing.items,
+        "after": crossing.after,
         "attempts": [_attempt_row(attempt) for attempt in crossing.attempts],
         "attributes": crossing.attributes,
     }

@@ -29,15 +29,16 @@ __all__ = ["Opaque", "allowed_from", "decode", "encode", "ref"]
 _NO_TYPES: Mapping[str, type] = {}
 
 
-def encode(value: object, *, strict: bool = True, traces: bool = False) -> Json:
+def encode(value: object, *, strict: bool = True, by: Encoder | None = None) -> Json:
     """The JSON of a value, which `orjson.dumps` takes.
 
     Where some part cannot be written so that it comes back the same, a strict call raises Unencodable, which
-    names the type. Otherwise that part is written by type and repr, and comes back as an `Opaque`. With `traces` an
-    exception is written with where it was raised, which is no part of its value.
+    names the type. Otherwise that part is written by type and repr, and comes back as an `Opaque`. `by` writes it,
+    where one wants to ask it something afterwards; it is as strict as `strict`.
     """
+    by = Encoder(strict=strict) if by is None else by
     try:
-        return Encoder(strict=strict, traces=traces).encode(value, 0)
+        return by.encode(value, 0)
     except Unencodable:
         if strict:
             raise
@@ -48,6 +49,7 @@ def encode(value: object, *, strict: bool = True, traces: bool = False) -> Json:
         why = f"another thread changes it: {error}"
     if strict:
         raise Unencodable(refusal(value, why))
+    by.refused += 1
     return opaque.name_only(ref(type(value)), why)
 
 

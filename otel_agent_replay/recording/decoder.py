@@ -233,6 +233,7 @@ _TAGS: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     "object": _object,
     "derived": _derived,
     "opaque": lambda _, f: Opaque(str(f["type"]), str(f["repr"])),
+    "held": lambda _, f: Opaque(str(f["c"]), f"<{f['c']}, which is no plain data>"),
     "error": lambda d, f: exceptions.decode(f, d),
     **foreign.TAGS,
 }

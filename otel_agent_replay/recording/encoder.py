@@ -5,6 +5,7 @@ Each tag stands here where it is written:
     str int float complex bytes bytearray decimal uuid datetime date time timedelta tz zone range slice path const
     tuple set frozenset map odict defaultdict counter deque namespace        containers
     enum class data object derived opaque                                         objects
+    held                                                                     `changed`
     error                                                                    `exceptions`
     ndarray npscalar pydantic pydantic_zone request response                 `foreign`
 """
@@ -55,6 +56,9 @@ QUICK = 2
 MOST_VALUES = 2_000_000
 """A value that holds more values is refused."""
 
+HOLDS_ITSELF = "it holds itself"
+"""Why a value is refused that is written already, around the place where it stands."""
+
 
 def refusal(value: object, why: str) -> str:
     """The sentence of an Unencodable."""
@@ -67,7 +71,7 @@ def refusal(value: object, why: str) -> str:
 class Encoder:
     """Writes one value."""
 
-    __slots__ = ("_around", "_left", "errors", "strict", "traces")
+    __slots__ = ("_around", "_left", "errors", "refused", "strict", "traces")
 
     def __init__(self, *, strict: bool, traces: bool = False) -> None:
         self.strict = strict
@@ -75,6 +79,8 @@ class Encoder:
         """Whether exceptions are written with where they were raised."""
         self.errors = 0
         """Exceptions written so far."""
+        self.refused = 0
+        """Values so far that are written by type and repr."""
         self._left = MOST_VALUES
         self._around: set[int] = set()
         """Ids of the containers around the value that is being written."""
@@ -112,7 +118,7 @@ class Encoder:
         if depth >= DEEPEST:
             return self.refuse(value, f"it is more than {DEEPEST} levels deep", look=False)
         if id(value) in self._around:
-            return self.refuse(value, "it holds itself", look=False)
+            return self.refuse(value, HOLDS_ITSELF, look=False)
         self._around.add(id(value))
         writer = _CONTAINERS.get(kind)
         written = writer(self, value, depth) if writer is not None else self._object(value, kind, depth)
@@ -123,6 +129,7 @@ class Encoder:
         """The value cannot be written; its repr is asked for only if one may `look`."""
         if self.strict:
             raise Unencodable(refusal(value, why))
+        self.refused += 1
         kind = ref(type(value))
         return opaque.describe(value, kind) if look else opaque.name_only(kind, why)
 

@@ -66,10 +66,20 @@ def encode(value: Any, encoder: Encoder, depth: int) -> Json:
     return None
 
 
-def _is(value: object, module: str, name: str) -> bool:
+def _is(value: Any, module: str, name: str, test: Callable[[Any, type], bool] = isinstance) -> bool:
     """Whether a value is of that class; a library that is not loaded, or half loaded, has made no value."""
     cls = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    return isinstance(cls, type) and isinstance(value, cls)
+    return isinstance(cls, type) and test(value, cls)
+
+
+def is_model(value: object) -> bool:
+    """Whether a value is a model of pydantic."""
+    return _is(type(value), "pydantic.main", "BaseModel", issubclass)
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array of numpy."""
+    return _is(type(value), "numpy", "ndarray", issubclass)
 
 
 def encode_zone(zone: tzinfo) -> Json:

@@ -6,7 +6,9 @@
 | `i` | input, as the codec wrote it | null |
 | `o` | outcome, as the codec wrote it | null |
 | `y` | what a generator gave, in order, as the codec wrote it | [] |
-| `I`, `O`, `Y` | reference to the JSON of the same, where it is long | |
+| `c` | what the call was handed as it was afterwards, where it changed something of it, as `changed` wrote it | null |
+| `s` | which objects of it are which, as `changed.identities` tells | {} |
+| `I`, `O`, `Y`, `C`, `S` | reference to the JSON of the same, where it is long | |
 | `a` | HTTP attempts, each as below | [] |
 
 | key of an attempt | holds | default |
@@ -58,6 +60,7 @@ are written twice, with the input and with the outcome."""
 
 _REASONS = {int(status): status.phrase for status in HTTPStatus}
 _SLOTS = ("h", "b", "g", "d")
+_SLOTS_OF_VALUES = ("i", "o", "y", "c", "s")
 
 
 def ident(span_id: int, slot: str) -> str:
@@ -89,9 +92,9 @@ def compose(
     `mask` is asked for everything first; without it nothing is masked.
 
     `refer(slot, body)` is asked for each body; slots are ``<n>.b`` (request body of attempt n), ``<n>.d``
-    (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o`` and
-    ``y`` (input, outcome, items, where they are long). It must give the same reference for the same crossing and
-    slot when the body has not changed: keep them from the start frame for the end frame. Use
+    (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o``, ``y``,
+    ``c`` and ``s`` (input, outcome, items, what was changed, where they are long). It must give the same reference for
+    the same crossing and slot when the body has not changed: keep them from the start frame for the end frame. Use
     `ident(record.span_id, slot)` as the ident, and as the stream the lane, the key and the last letter of the slot.
     """
     payload: dict[str, Json] = {}
@@ -103,7 +106,7 @@ def compose(
     def named(slot: str, body: bytes) -> Json:
         return _unnamed(refer(slot, body), prefix + slot)
 
-    for slot, value in (("i", record.input), ("o", record.outcome), ("y", list(record.items) or None)):
+    for slot, value in _values(record):
         if value is None:
             continue
         text = dumps(value)
@@ -120,6 +123,15 @@ def compose(
         attempts = record.attempts if mask is None else mask.attempts(record.attempts)
         payload["a"] = [_attempt(number, attempt, named, known) for number, attempt in enumerate(attempts)]
     return payload
+
+
+def _values(record: CrossingRecord) -> Iterator[tuple[str, Json]]:
+    """What the codec wrote, by its slot."""
+    yield "i", record.input
+    yield "o", record.outcome
+    yield "y", list(record.items) or None
+    yield "c", record.after
+    yield "s", record.same or None
 
 
 def _unnamed(ref: Json, name: str) -> Json:
@@ -197,7 +209,7 @@ def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer:
 
 def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
     """Every reference to a body in a payload, whole, for `ContentReader.add_rope`."""
-    for slot in "ioy":
+    for slot in _SLOTS_OF_VALUES:
         if slot.upper() in payload:
             yield _named(payload[slot.upper()], ident(span_id, slot))
     attempts = payload.get("a")
@@ -251,7 +263,7 @@ class StoredRequest(WireRequest):
 
 
 def restore(payload: dict[str, Json], base: CrossingRecord, resolve: Callable[[Json], bytes]) -> CrossingRecord:
-    """The inverse of `compose`: a copy of `base` with input, outcome, attempts, items and `wire` filled in.
+    """The inverse of `compose`: a copy of `base` with input, outcome, attempts, items, changes and `wire` filled in.
 
     Request bodies that are ropes are resolved when they are read.
 
@@ -260,12 +272,15 @@ def restore(payload: dict[str, Json], base: CrossingRecord, resolve: Callable[[J
     """
     stored = _Stored(payload)
     attempts = stored.get("a", list, [])
+    same = stored.value("s", base.span_id, resolve)
     return replace(
         base,
         wire=stored.get("w", int, 0) == 1,
         input=stored.value("i", base.span_id, resolve),
         outcome=stored.value("o", base.span_id, resolve),
         items=_items(stored.value("y", base.span_id, resolve)),
+        after=stored.value("c", base.span_id, resolve),
+        same=same if isinstance(same, dict) else {} if same is None else _malformed("`s`", same),
         attempts=[
             _StoredAttempt(found, number, base.span_id, resolve).attempt() for number, found in enumerate(attempts)
         ],

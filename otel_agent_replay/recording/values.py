@@ -121,6 +121,10 @@ class CrossingRecord:
     attempts: list[Attempt] = field(default_factory=list)
     items: list[Json] = field(default_factory=list)
     """What a recorded generator gave, encoded."""
+    after: Json = None
+    """What the call was handed as it was when it had ended, encoded, where it has changed something of it."""
+    same: dict[str, Json] = field(default_factory=dict)
+    """Which objects of it, and of the outcome, are which; see `changed.identities` and `in_outcome`."""
     end: End = End.UNFINISHED
     ended_ns: int = 0
     seq: int | None = None

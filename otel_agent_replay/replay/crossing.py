@@ -13,7 +13,9 @@ from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.errors import DivergenceError
 from otel_agent_replay.recording import canonical, codec
 from otel_agent_replay.recording.divergence import Difference, Divergence, DivergenceClass, Position
+from otel_agent_replay.recording.restoring import Lent
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Ended, Raised, Returned
+from otel_agent_replay.replay.changes import looks_into
 from otel_agent_replay.replay.exchange import ReplayedExchange
 from otel_agent_replay.replay.marks import item_key
 
@@ -55,6 +57,7 @@ class ReplayedCrossing:
         self.position = Position(lane.path, call.key, self._ordinal)
         self.answer: Outcome | None = None
         self.record: CrossingRecord | None = None
+        self._lent: Lent | None = None
         self._attempts = 0
         self._items = 0
         self.lane = Lane(session, lane, "call", call.key, self._ordinal)
@@ -159,6 +162,26 @@ class ReplayedCrossing:
             place = NEVER  # the caller was cancelled before it saw this, if only while others came to theirs
         return self._session.due(self._caller, self.position.key, self.position.ordinal, place)
 
+    def restored(self, outcome: Outcome) -> Outcome:
+        """Put back what the call changed of what it was handed; the outcome's parts that are parts of it are those."""
+        record, lent = self.record, self._lent
+        departed = isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError)
+        if record is None or lent is None or departed:
+            return outcome
+        self._lent = None
+        with self._session.lock:
+            found = lent.put_back(record.after, record.same, self._allowed(), self._session.bound)
+        if found.failed and not self._session.pins:
+            raise self._depart(
+                self._departure(
+                    DivergenceClass.INCOMPLETE, f"what the call changed cannot be put back: {', '.join(found.failed)}"
+                )
+            )
+        answer = self.answer
+        if isinstance(outcome, Returned) and isinstance(answer, Returned) and outcome.value is answer.value:
+            return Returned(found.given(outcome.value, record.same))
+        return outcome
+
     def close(self, outcome: Outcome) -> None:
         """The program sees `outcome` now. A wire call that sent nothing stands for one that sent nothing."""
         if self._call.wire and self.record is None and not self._attempts:
@@ -182,6 +205,8 @@ class ReplayedCrossing:
 
     def item(self, outcome: Outcome) -> None:
         """The program is given an item, an error or the end, or has left the generator."""
+        if not isinstance(outcome, Returned):
+            self.restored(outcome)
         if self.kept is not None:
             self.kept.item(outcome)
 
@@ -259,6 +284,9 @@ class ReplayedCrossing:
         left = self._was_left(record)
         if record.end is End.UNFINISHED and not left:
             raise self.unanswered()
+        if record.after is not None or record.same:
+            lent = self._call.lent
+            self._lent = Lent(self._call.input if lent is None else lent, looks_into)
         if left and not record.items:
             self.answer = Raised(asyncio.CancelledError())
         elif record.end is End.RAISED and not record.items:
@@ -272,11 +300,12 @@ class ReplayedCrossing:
             return self._session.recording.run.end is not End.UNFINISHED
         return record.end is End.ABANDONED
 
-    def _decode(self, value: Json) -> object:
+    def _allowed(self) -> Mapping[str, type]:
         allowed = self._call.allowed
-        if allowed is None:
-            allowed = {codec.ref(known): known for known in self._call.types}
-        return codec.decode(value, allowed)
+        return {codec.ref(known): known for known in self._call.types} if allowed is None else allowed
+
+    def _decode(self, value: Json) -> object:
+        return codec.decode(value, self._allowed())
 
     def _error(self, value: Json) -> BaseException:
         error = self._decode(value)

@@ -11,14 +11,17 @@ from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.recording import codec
 from otel_agent_replay.recording.divergence import Position
+from otel_agent_replay.recording.encoder import Encoder
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Raised, Returned
+from otel_agent_replay.replay import changes
 from otel_agent_replay.replay.marks import as_it_stands, enclosing, end_of, item_key, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_agent_replay.boundary.session import Answer, Call, Turn
-    from otel_agent_replay.recording.values import Attribute, Outcome, WireHead, WireRequest
+    from otel_agent_replay.recording.changed import Handed
+    from otel_agent_replay.recording.values import Attribute, Json, Outcome, WireHead, WireRequest
     from otel_agent_replay.replay.record import RecordSession
 
 
@@ -46,6 +49,7 @@ class RecordedCrossing:
             self.lane.beneath = self
         self._caller = lane
         self._lock = threading.RLock()  # a finaliser may come back here
+        self._handed: Handed | None = None
         self._returned = False
         self._finished = False
         self._exchanges = 0
@@ -55,7 +59,9 @@ class RecordedCrossing:
     def begin(self, call: Call, lane: Lane) -> None:
         """Write the input."""
         if not call.wire:
-            self.record.input = codec.encode(call.input, strict=False)
+            encoder = Encoder(strict=False)
+            self.record.input = codec.encode(call.input, strict=False, by=encoder)
+            self._handed = changes.handed(call, None if encoder.refused else self.record.input, self._session.note)
         self._session.pack()
         outer = enclosing(lane, RecordedCrossing)
         self.lane.enter = self._session.sink.opened(self.record, None if outer is None else outer.record)
@@ -95,6 +101,9 @@ class RecordedCrossing:
             attempt.seqs.append(seq)
 
         return self._session.numbered(self.lane, "chunk", self.lane.ordinal("chunk"), tell)
+
+    def restored(self, outcome: Outcome) -> Outcome:
+        return outcome
 
     def close(self, outcome: Outcome) -> None:
         """The program sees `outcome` now; streams of a wire crossing may go on."""
@@ -143,7 +152,7 @@ class RecordedCrossing:
             if self.record.end is End.UNFINISHED and self._returned:
                 self.record.end = End.ABANDONED
             self._items_open, self._exchanges = False, 0
-            self._finished = True
+            self._finished, self._handed = True, None
         self._write()
 
     def exchange_ended(self, attempt: Attempt) -> None:
@@ -174,10 +183,14 @@ class RecordedCrossing:
             told = codec.encode(outcome.value, strict=False)
         elif isinstance(outcome, Raised) and end is End.RAISED:
             # At the wire the SDK raises it again by itself; a line is kept for people to read.
-            told = line_of(outcome.error) if wire else codec.encode(outcome.error, strict=False, traces=True)
+            told = line_of(outcome.error) if wire else _with_trace(outcome.error)
+        handed, self._handed = self._handed, None
+        changed = None if handed is None else changes.of_call(handed, outcome, self.record, self._session.note)
         with self._lock:
             if not self._finished:
                 self.record.end, self.record.outcome = end, told
+                if changed is not None:
+                    self.record.after, self.record.same = changed.after, changed.same
 
     def _finish(self) -> None:
         with self._lock:
@@ -218,10 +231,15 @@ class RecordedExchange:
         try:
             self.attempt.end = how
             if error is not None:
-                self.attempt.error = codec.encode(error, strict=False, traces=True)
+                self.attempt.error = _with_trace(error)
             self._crossing.exchange_ended(self.attempt)
         except Exception as failure:  # noqa: BLE001 (recording never hurts the agent)
             fault("ending an attempt", failure)
 
     def chunk_turn(self, index: int) -> Turn | None:
         return self._crossing.chunk_turn(index, self.attempt)
+
+
+def _with_trace(error: BaseException) -> Json:
+    """The JSON of an error, with where it was raised."""
+    return codec.encode(error, strict=False, by=Encoder(strict=False, traces=True))

@@ -232,6 +232,8 @@ class TranscribedCrossing:
     def _outcome(self, outcome: Outcome) -> None:
         record, origin = self.record, self._origin
         record.end = end_of(outcome)
+        if origin is not None:
+            record.after, record.same = origin.after, origin.same
         if isinstance(outcome, Returned) and not record.wire and origin is not None:
             record.outcome = origin.outcome
         elif isinstance(outcome, Raised) and record.end is End.RAISED:

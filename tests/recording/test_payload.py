@@ -51,7 +51,7 @@ class Sink:
 
 
 def bare(record: CrossingRecord) -> CrossingRecord:
-    return dataclasses.replace(record, input=None, outcome=None, attempts=[], items=[], wire=False)
+    return dataclasses.replace(record, input=None, outcome=None, attempts=[], items=[], after=None, same={}, wire=False)
 
 
 def crossing(**fields) -> CrossingRecord:
@@ -119,6 +119,8 @@ crossings = st.builds(
     input=json_values,
     outcome=json_values,
     items=st.lists(json_values, max_size=4),
+    after=json_values,
+    same=st.dictionaries(st.sampled_from(["moved", "known"]), st.lists(st.lists(st.integers(0, 300))), max_size=2),
     attempts=st.lists(attempts(), max_size=3),
     end=st.sampled_from(list(End)),
     seq=st.none() | st.integers(0, 99),
@@ -230,6 +232,7 @@ def test_long_values_are_content_and_come_back():
             span_id=number + 1,
             input=json.loads(json.dumps(state)),
             outcome={"said": "x" * 5000},
+            after={"args": ["z" * 500]},
             items=["y" * 100] * 30,
         )
         sizes.append(len(sink.write(record)))

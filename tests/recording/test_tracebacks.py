@@ -10,6 +10,7 @@ import pytest
 from otel_agent_replay.boundary.session import attempt, settle
 from otel_agent_replay.errors import UnreadableRecording
 from otel_agent_replay.recording import codec, tracebacks
+from otel_agent_replay.recording.encoder import Encoder
 from otel_agent_replay.recording.tracebacks import frames_of, hide_in
 
 
@@ -31,7 +32,7 @@ def caught(function, *args) -> BaseException:
 
 
 def again(error: BaseException) -> BaseException:
-    text = orjson.dumps(codec.encode(error, strict=False, traces=True))
+    text = orjson.dumps(codec.encode(error, strict=False, by=Encoder(strict=False, traces=True)))
     decoded = codec.decode(orjson.loads(text))
     assert isinstance(decoded, BaseException)
     return decoded

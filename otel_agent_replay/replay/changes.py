@@ -1,0 +1,80 @@
+"""What a recorded call changes of what it is handed: looked at before it and after it, and noted where it is lost."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from otel_agent_replay.boundary import callers
+from otel_agent_replay.boundary.shield import fault
+from otel_agent_replay.recording.changed import OWN, Handed
+from otel_agent_replay.recording.values import Note, NoteKind, Returned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_agent_replay.boundary.session import Call
+    from otel_agent_replay.recording.changed import Changes
+    from otel_agent_replay.recording.values import CrossingRecord, Json, Outcome
+
+_looked_into: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+_PLAIN_MODULES = frozenset(("__main__", "collections"))
+
+
+def looks_into(cls: type) -> bool:
+    """Whether objects of a class are looked into though they are no plain data: where it is the program's own.
+
+    Those of libraries (clients, pools, locks) are not: what they hold is nobody's business, changes all the time, and
+    could not be put back.
+    """
+    found = _looked_into.get(cls)
+    if found is None:
+        module = sys.modules.get(cls.__module__)
+        own = module is not None and callers.kind_of_module(module) == callers.AGENT
+        found = _looked_into[cls] = own or cls.__module__ in _PLAIN_MODULES
+    return found
+
+
+callers.forgetting.append(_looked_into.clear)
+
+
+def handed(call: Call, written: Json, note: Callable[[Note], None]) -> Handed | None:
+    """What a call is handed, where there is anything in it that can change.
+
+    `written` is the JSON of its input, or None where that does not tell all.
+    """
+    if call.lent is None:
+        return None
+    try:
+        found = Handed(call.lent, written if call.lent is call.input else None, looks_into, call.wrapping)
+        if found.unseen and isinstance(call.lent, dict) and OWN in call.lent:
+            _unseen(call.key, found.unseen, note)
+            others = {name: value for name, value in call.lent.items() if name != OWN}
+            found = Handed(others, None, looks_into, call.wrapping)
+    except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
+        fault("looking at what a call is handed", error, note)
+        return None
+    if found.unseen:
+        _unseen(call.key, found.unseen, note)
+    return found if found.can_change else None
+
+
+def _unseen(key: str, why: str, note: Callable[[Note], None]) -> None:
+    what = f"whether {key} changes what it is handed cannot be seen: {why}"
+    note(Note(NoteKind.UNCAPTURED, what, incomplete=False))
+
+
+def of_call(found: Handed, outcome: Outcome, record: CrossingRecord, note: Callable[[Note], None]) -> Changes | None:
+    """What a call has changed; None for nothing. What cannot be put back is noted."""
+    try:
+        changed = found.changes(outcome.value if isinstance(outcome, Returned) else None)
+    except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
+        fault("looking at what a call has changed", error, note)
+        return None
+    for kind, own in () if changed is None else changed.lost:
+        whose = "its own object" if own else "what it is handed"
+        what = f"what {record.position.key} changes in {whose} cannot be put back in a replay: {kind}"
+        note(Note(NoteKind.UNCAPTURED, what, incomplete=not own))
+    return changed
