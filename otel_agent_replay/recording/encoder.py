@@ -56,6 +56,10 @@ QUICK = 2
 MOST_VALUES = 2_000_000
 """A value that holds more values is refused."""
 
+_NESTED = (list, dict)
+_TUPLES = (b"(", b")", b"\xa8", b"\xa9")
+"""One of these begins each tuple that `marshal` writes; they stand in texts too."""
+
 HOLDS_ITSELF = "it holds itself"
 """Why a value is refused that is written already, around the place where it stands."""
 
@@ -201,11 +205,14 @@ class Encoder:
 def plain_copy(value: Any) -> Json:
     """A copy of a list or dictionary that JSON has a form for as it is, made by orjson; else None.
 
-    `marshal`, whose output is thrown away, tells builtin classes from those built on them, and orjson what it
-    changes silently: tuples, NaN. This takes a tenth of the time of looking at each value here.
+    `marshal`, whose output is only looked at, tells builtin classes from those built on them, and orjson what it
+    changes silently: NaN. This takes a tenth of the time of looking at each value here. Tuples do not come to orjson,
+    whose version 3.13.0 ends the process where data holds itself through one.
     """
     try:
-        marshal.dumps(value)
+        marshalled = marshal.dumps(value)
+        if any(code in marshalled for code in _TUPLES) and _has_tuple(value):
+            return None
         text = orjson.dumps(value)
     except (ValueError, TypeError):  # orjson's own error is a TypeError
         return None
@@ -213,6 +220,23 @@ def plain_copy(value: Any) -> Json:
         return None
     copy = orjson.loads(text)
     return copy if copy == value else None
+
+
+def _has_tuple(value: Any) -> bool:
+    """Whether a list or dictionary holds a tuple, however deep."""
+    todo = [value]
+    seen = {id(value)}
+    for part in todo:
+        values = part.values() if type(part) is dict else part
+        kinds = set(map(type, values))
+        if tuple in kinds:
+            return True
+        if list in kinds or dict in kinds:
+            for held in values:
+                if type(held) in _NESTED and id(held) not in seen:
+                    seen.add(id(held))
+                    todo.append(held)
+    return False
 
 
 def is_text(value: str) -> bool:

@@ -113,6 +113,9 @@ class MemoryCrossing:
     def turn(self, outcome: Any) -> None:
         return None
 
+    def restored(self, outcome: Any) -> Any:
+        return outcome
+
     def close(self, outcome: Any) -> None:
         assert not self.closed, "a crossing is closed once"
         self.closed = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import subprocess
+import sys
 from collections import OrderedDict, defaultdict, deque
 from types import SimpleNamespace
 from typing import Any
@@ -200,3 +202,16 @@ def test_what_was_changed_is_changed_in_a_copy(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_so_is_what_is_no_plain_data(seed: int) -> None:
     put_back(seed, opaque=True)
+
+
+def test_data_that_holds_itself_through_a_tuple_does_not_end_the_process():
+    """As `orjson.dumps` does, in version 3.13.0: so this runs in a process of its own."""
+    program = """
+from otel_agent_replay.recording import codec
+outer, inner = [], []
+inner.append(outer)
+outer.append((inner, 1.0))
+print(codec.encode({"x": outer}, strict=False)["x"][0]["$"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "tuple\n"), done.stderr
