@@ -19,6 +19,7 @@ from otel_agent_replay.instrument.concurrency import (
     locks,
     ordered,
     pools,
+    process_pools,
     processes,
     queues,
     tasks,
@@ -69,7 +70,7 @@ def install(note: Callable[[Note], None] | None = None) -> Callable[[], None]:
 def _put(note: Callable[[Note], None] | None) -> None:
     patches = Patches()
     _installed.append(patches)
-    for part in (tasks, timers, waits, locks, threads, pools, queues, thread_pools, processes, ordered):
+    for part in (tasks, timers, waits, locks, threads, pools, queues, thread_pools, processes, process_pools, ordered):
         part.install(patches)
     for module, patch in LATER.items():
         wrapt.register_post_import_hook(partial(_imported, patches, patch, note), module)

@@ -1,7 +1,8 @@
 """Child processes have a lane. What they do is not ordered with what their parent does.
 
 Of a `ProcessPoolExecutor` each item has a lane, which travels to the worker with what it calls; so it does not matter
-which worker takes it. Processes that are not forked are runs of their own.
+which worker takes it; so it is with `multiprocessing.Pool` (`process_pools`). Processes that are not forked are runs of
+their own.
 """
 
 # ruff: noqa: SLF001 (it looks into what it patches)
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures.process as cfp
 import multiprocessing
+import multiprocessing.pool as mpool
 import multiprocessing.process as mpp
 import os
 import threading
@@ -65,15 +67,15 @@ def _serves(process: Any) -> bool:
 def _start(original: Callable[..., Any]) -> Callable[..., Any]:
     def start(self: Any) -> None:
         lane = strand()
-        if lane is None and getattr(self, "_target", None) is cfp._process_worker:
-            lane = getattr(_submitting, "lane", None)
+        if lane is None:
+            lane = _lane_of_worker(getattr(self, "_target", None))
         elif lane is not None and _serves(self):
             lane = None
         if lane is None or ordering(lane) is None:
             original(self)
             return
-        if _method(self) != _FORK:
-            _apart(lane)
+        if not forks(self):
+            apart(lane)
         _starting.append((real.getpid(), self, lane.spawn("process", _name(self))))
         try:
             original(self)
@@ -81,6 +83,13 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
             _starting.pop()
 
     return start
+
+
+def _lane_of_worker(target: object) -> Lane | None:
+    """In what lane a thread of a pool starts a worker. What the worker is given has lanes of its own."""
+    if target is cfp._process_worker:
+        return getattr(_submitting, "lane", None)
+    return lanes.process_root if target is vars(mpool)["worker"] else None  # in the place of one that has done enough
 
 
 def _fork(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,13 +165,13 @@ def _submit(original: Callable[..., Any]) -> Callable[..., Any]:
         if lane is None or ordering(lane) is None:
             return original(self, fn, *args, **kwargs)
         item = lane.spawn("process", of_function(fn))
-        forks = _method(getattr(self, "_mp_context", None)) == _FORK
-        if forks:
-            fn = _Item(item, fn)
+        forked = forks(getattr(self, "_mp_context", None))
+        if forked:
+            fn = Item(item, fn)
         else:
-            _apart(lane)
+            apart(lane)
         token = LANE.set(OUTSIDE)  # whether processes are started depends on which are idle
-        _submitting.lane = lane if forks else None
+        _submitting.lane = lane if forked else None
         try:
             return original(self, fn, *args, **kwargs)
         finally:
@@ -172,16 +181,20 @@ def _submit(original: Callable[..., Any]) -> Callable[..., Any]:
     return submit
 
 
-class _Item:
+class Item:
     """What is submitted, on its way to a worker: there it is `function` itself, and the worker is in its lane."""
 
     def __init__(self, lane: Lane, function: Any) -> None:
         self._lane = lane
         self._function = function
 
+    def lane(self) -> Lane:
+        """The lane in which the worker calls what is sent now."""
+        return self._lane
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         places: list[tuple[str, str, int]] = []
-        lane = self._lane
+        lane = self.lane()
         while lane.parent is not None:
             places.append((lane.how, lane.name, lane.number))
             lane = lane.parent
@@ -208,15 +221,15 @@ def _run_of(lane: Lane) -> str:
     return "" if run is None else str(run.run_id)
 
 
-def _method(context: Any) -> str:
-    """How processes are started there."""
+def forks(context: Any) -> bool:
+    """Whether processes are forked there: by a context of multiprocessing, or as it is set."""
     method = getattr(context, "_start_method", None)
     if method is None and context is not None and hasattr(context, "get_start_method"):
         method = context.get_start_method()
-    return str(method or multiprocessing.get_start_method())
+    return str(method or multiprocessing.get_start_method()) == _FORK
 
 
-def _apart(lane: Lane) -> None:
+def apart(lane: Lane) -> None:
     """A child that is not forked is no part of this run."""
     lane.session.note(Note(NoteKind.UNCAPTURED, _APART))
 
