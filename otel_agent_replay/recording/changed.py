@@ -65,6 +65,11 @@ class Opener(Encoder):
         self.fingerprints: dict[int, bytes] = {}
         """The same of what can be seen to change, though it cannot be written."""
 
+    @property
+    def looked_at(self) -> int:
+        """How many values were looked at one by one."""
+        return MOST_LOOKED_INTO - self._left
+
     def refuse(self, value: object, why: str, *, look: bool = True) -> Json:
         self.refused += 1
         if why != HOLDS_ITSELF:
@@ -144,6 +149,11 @@ class Handed:
         self.unseen = _refused(found)
         if not self.unseen:
             self._before, self._text = before, _text(found)
+
+    @property
+    def size(self) -> int:
+        """How many values were looked at one by one."""
+        return 0 if self._before is None else self._before.looked_at
 
     @property
     def can_change(self) -> bool:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 _looked_into: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
+MOST_OF_OWN = 20_000
+"""Values that are looked at one by one, with a method's own object among them, each time it is called: some 10 ms."""
+
+_holding_too_much: set[str] = set()
+"""Keys of calls whose own object cannot be looked at. It is tried once: each try takes a while."""
+
 _PLAIN_MODULES = frozenset(("__main__", "collections"))
 
 
@@ -47,18 +53,24 @@ def handed(call: Call, written: Json, note: Callable[[Note], None]) -> Handed | 
     """
     if call.lent is None:
         return None
+    lent = _without_own(call.lent) if call.key in _holding_too_much else call.lent
     try:
-        found = Handed(call.lent, written if call.lent is call.input else None, looks_into, call.wrapping)
-        if found.unseen and isinstance(call.lent, dict) and OWN in call.lent:
-            _unseen(call.key, found.unseen, note)
-            others = {name: value for name, value in call.lent.items() if name != OWN}
-            found = Handed(others, None, looks_into, call.wrapping)
+        found = Handed(lent, written if lent is call.input else None, looks_into, call.wrapping)
+        why = found.unseen or ("its own object holds too much" if found.size > MOST_OF_OWN else "")
+        if why and isinstance(lent, dict) and OWN in lent:
+            _unseen(call.key, why, note)
+            _holding_too_much.add(call.key)
+            found = Handed(_without_own(lent), None, looks_into, call.wrapping)
     except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
         fault("looking at what a call is handed", error, note)
         return None
     if found.unseen:
         _unseen(call.key, found.unseen, note)
     return found if found.can_change else None
+
+
+def _without_own(lent: object) -> object:
+    return {name: value for name, value in lent.items() if name != OWN} if isinstance(lent, dict) else lent
 
 
 def _unseen(key: str, why: str, note: Callable[[Note], None]) -> None:

@@ -794,3 +794,33 @@ def test_what_another_lane_saw_before_a_call_ended_is_no_silent_loss(bench) -> N
     again = bench.replay()
     assert again.code == 125
     assert [kind for kind, _ in again.divergences] == ["diverged"]
+
+
+def test_an_own_object_that_holds_too_much_is_left_alone_and_named(bench) -> None:
+    out = bench.record(
+        """
+from otel_agent_replay import boundary
+
+class Agent:
+    def __init__(self):
+        self.rows = [(number,) for number in range(30_000)]
+        self.calls = 0
+
+    @boundary("tool", "count")
+    def count(self, state):
+        self.calls += 1
+        state["calls"] = self.calls
+
+agent, state = Agent(), {}
+for _ in range(3):
+    agent.count(state)
+    print(state)
+"""
+    )
+
+    replayed = bench.replay()
+
+    assert (replayed.code, replayed.out) == (0, out), replayed.err
+    found = shown(bench)
+    assert "its own object holds too much" in json.dumps(found["notes"])
+    assert found["run"]["complete"]
