@@ -75,6 +75,9 @@ class Recorded:
     def chunk_turn(self, index: int) -> Any:
         return self.session.order.turn(self.lane, "chunk", index)
 
+    def restored(self, outcome: Any) -> Any:
+        return outcome
+
     def close(self, outcome: Any) -> None:
         if isinstance(outcome, Returned):
             self.record["value"] = outcome.value
@@ -145,6 +148,9 @@ class Replayed:
 
     def chunk_turn(self, index: int) -> Any:
         return self.session.order.turn(self.lane, "chunk", index)
+
+    def restored(self, outcome: Any) -> Any:
+        return outcome
 
     def close(self, outcome: Any) -> None:
         """Nothing to keep."""
