@@ -67,9 +67,11 @@ _OUTSIDE_NAMES = {
         IPython curio daphne eventlet gevent granian gunicorn hypercorn ipykernel jupyter_client jupyter_core
         prompt_toolkit tornado traitlets trio uvicorn uvloop waitress watchdog watchfiles zmq
     """,
-    "what a person looks at while it runs": "alive_progress loguru rich structlog tqdm",
+    "what a person looks at while it runs": "alive_progress rich tqdm",
     "masks each frame with random bytes that nobody sees": "websockets wsproto",
 }
+_PRINTING = frozenset(("rich.console",))
+"""Modules of those that print for the program: `Console.log` says when it is, which is part of the output."""
 _TRANSPORT_NAMES = """
 aio_pika aiobotocore aiohttp aiokafka aiomysql aiormq aiosignal amqp anthropic anyio asyncpg boto3 botocore cerebras
 certifi confluent_kafka groq grpc h11 h2 hpack httpcore httpcore2 httpx httpx2 kafka kombu motor msal openai pika
@@ -299,7 +301,7 @@ def _judge_standard(path: str, qualname: str) -> int:
 
 def _judge_package(module: str) -> int:
     top = module.partition(".")[0]
-    if top in _OUTSIDE:
+    if top in _OUTSIDE and module not in _PRINTING:
         return OUTSIDE
     if top in _TRANSPORT or module.startswith(_TRANSPORT_MODULES):
         return TRANSPORT
