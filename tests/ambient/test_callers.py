@@ -106,8 +106,8 @@ def made(filename: str, name: str = "f", module: str = "m") -> Frame:
         (made("<frozen importlib._bootstrap>"), BASE),
         (made("<frozen runpy>"), BASE),
         (made("<frozen os>"), STDLIB),
-        (made(callers._OWN + "demo/agent.py"), AGENT),
-        (made(callers._OWN + "boundary/lanes.py"), BASE),
+        (made(callers.OWN + "demo/agent.py"), AGENT),
+        (made(callers.OWN + "boundary/lanes.py"), BASE),
     ],
     ids=lambda value: getattr(getattr(value, "f_code", None), "co_filename", value),
 )
