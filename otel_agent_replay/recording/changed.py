@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import io
-import marshal
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +18,7 @@ import orjson
 from otel_agent_replay.recording import codec, opaque
 from otel_agent_replay.recording.allowed import ref
 from otel_agent_replay.recording.building import builtin_base, get_state
-from otel_agent_replay.recording.encoder import DEEPEST, HOLDS_ITSELF, Encoder
+from otel_agent_replay.recording.encoder import DEEPEST, HOLDS_ITSELF, Encoder, holds_tuple
 from otel_agent_replay.recording.exact import dumps
 from otel_agent_replay.recording.opaque import Opaque
 from otel_agent_replay.recording.trees import HELD, Walk, is_value, of_value
@@ -203,10 +202,11 @@ class Handed:
     def _reads_the_same(self) -> bool:
         """Whether all of it is sure to be written as before; cheap, where all of it is plain data.
 
-        `marshal` refuses what orjson writes as text, and a null may be a NaN.
+        `marshal`, asked by `holds_tuple`, refuses what orjson writes as text, and a null may be a NaN.
         """
         try:
-            marshal.dumps(self._value)  # type: ignore[arg-type]  # it says so
+            if holds_tuple(self._value):
+                return False
             return orjson.dumps(self._value) == self._text and b"null" not in self._text
         except (ValueError, TypeError):
             return False
