@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from otel_agent_replay.recording.compiled import PART
+
 _FIRST = 48
 _BLOCK = 1 << 16
 _COMPARED = 512
@@ -9,9 +11,9 @@ _COMPARED = 512
 _number = int.from_bytes
 
 
-def start_alike(body: bytes, at: int, other: memoryview, other_at: int, most: int) -> int:
-    """How many bytes, up to `most`, both have in common from `at` and `other_at` on."""
-    starts = body.startswith
+def interpreted_start(body: bytes, at: int, old: bytes, other_at: int, most: int) -> int:
+    """How many bytes, up to `most`, both have in common from `at` and `other_at` on. Both have so many."""
+    starts, other = body.startswith, memoryview(old)
     same, step = 0, min(_FIRST, most)
     while same < most and starts(other[other_at + same : other_at + same + step], at + same):
         same += step
@@ -30,9 +32,9 @@ def start_alike(body: bytes, at: int, other: memoryview, other_at: int, most: in
     return same + step - (differing.bit_length() + 7) // 8
 
 
-def end_alike(body: bytes, end: int, other: memoryview, other_end: int, most: int) -> int:
-    """How many bytes, up to `most`, both have in common before `end` and `other_end`."""
-    starts = body.startswith
+def interpreted_end(body: bytes, end: int, old: bytes, other_end: int, most: int) -> int:
+    """How many bytes, up to `most`, both have in common before `end` and `other_end`. Both have so many."""
+    starts, other = body.startswith, memoryview(old)
     same, step = 0, min(_FIRST, most)
     while same < most and starts(other[other_end - same - step : other_end - same], end - same - step):
         same += step
@@ -49,3 +51,7 @@ def end_alike(body: bytes, end: int, other: memoryview, other_end: int, most: in
     end, other_end = end - same, other_end - same
     differing = _number(body[end - step : end], "little") ^ _number(other[other_end - step : other_end], "little")
     return same + step - (differing.bit_length() + 7) // 8
+
+
+start_alike = interpreted_start if PART is None else PART.start_alike
+end_alike = interpreted_end if PART is None else PART.end_alike

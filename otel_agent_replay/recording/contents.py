@@ -16,9 +16,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.recording.resolving import ContentReader, MissingContent
-from otel_agent_replay.recording.rope import Description, text_or_base64
+from otel_agent_replay.recording.rope import describe, text_or_base64
 
 if TYPE_CHECKING:
+    from otel_agent_replay.recording.rope import Description
     from otel_agent_replay.recording.values import Json
 
 __all__ = ["ContentReader", "ContentWriter", "MissingContent"]
@@ -44,7 +45,7 @@ class _Body:
         self.start = made.body[:START]
         self.bounds = made.bounds
         self.tail = made.tail
-        self.cost = len(made.body) + 40 * len(made.bounds)
+        self.cost = len(made.body) + 8 * len(made.bounds)
 
 
 class ContentWriter:
@@ -94,7 +95,7 @@ class ContentWriter:
             # The same body again: later ones are described by the earlier one, which keeps chains short.
             self._hold(stream, held, earlier)
             return {**ref, "of": earlier.ref["id"], "n": len(body)}, {}
-        made = Description(body) if earlier is None else Description(body, earlier.body, earlier.bounds, earlier.tail)
+        made = describe(body) if earlier is None else describe(body, earlier.body, earlier.bounds, earlier.tail)
         if earlier is not None and any(isinstance(part, list) for part in made.parts):
             ref["of"] = earlier.ref["id"]
         ref["p"] = made.parts

@@ -7,6 +7,7 @@ They are what `encode(crossing_frame(…))` gives, fields in another order, and 
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _START, _WHOLE, _CONTENTS = FrameKind.CROSSING_START.value, FrameKind.CROSSING.value, FrameKind.CONTENTS.value
 _SCHEMA = NUMBER_TAGS[names.SCHEMA] + wire.varint(names.SCHEMA_VERSION)
 _RAISED = End.RAISED
+_ENDS = {end: layout.attribute(names.END, end.value) for end in End}
 _FAILED = wire.status(failed=True)
 _BEGUN = Struct(">2sQ")
 _BEGAN = Struct("<BQ")
@@ -65,6 +67,8 @@ def crossing_bytes(run: RunRecord, record: CrossingRecord, payload: bytes, *, wh
 
 def contents_bytes(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) -> list[bytes]:
     """The bytes of the frames of CONTENTS that hold these pieces, by digest (32 hex digits)."""
+    if not pieces:
+        return []
     found: list[bytes] = []
     parts: list[bytes] = []
     held = count = 0
@@ -73,7 +77,8 @@ def contents_bytes(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) -> 
         if not count or held + len(data) > CONTENTS_BYTES or count == CONTENTS_PIECES:
             if count:
                 found += layout.delimited(parts)
-            parts = [_contents_head(run.trace_id, run.span_id, now_ns)]
+            before, after = _contents_head(run.trace_id, run.span_id)
+            parts = [before, _BEGAN.pack(0x39, now_ns), after]
             held = count = 0
         inner = b"".join((b"\x0a\x10", bytes.fromhex(digest), form, wire.varint(len(data))))
         parts += (layout.PIECE_TAG, wire.varint(len(inner) + len(data)), inner, data)
@@ -82,9 +87,11 @@ def contents_bytes(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) -> 
     return found + layout.delimited(parts) if count else found
 
 
-def _contents_head(trace_id: int, run_span: int, now_ns: int) -> bytes:
-    head = wire.head(trace_id, 0, 0, "", 0, now_ns, 0)
-    return b"".join((head, FRAME_FIELDS[_CONTENTS], _SCHEMA, HEX_TAGS[names.RUN_SPAN], run_span.to_bytes(8, "big")))
+@lru_cache(_MOST)
+def _contents_head(trace_id: int, run_span: int) -> tuple[bytes, bytes]:
+    """What stands before the time of a frame of contents, and after it."""
+    after = (FRAME_FIELDS[_CONTENTS], _SCHEMA, HEX_TAGS[names.RUN_SPAN], run_span.to_bytes(8, "big"))
+    return wire.head(trace_id, 0, 0, "", 0, 0, 0), b"".join(after)
 
 
 def _is_utf8(piece: bytes) -> bool:
@@ -102,14 +109,12 @@ def _append_end(parts: list[bytes], record: CrossingRecord) -> None:
     if record.name != record.position.key:
         called = record.name.encode("utf-8", "replace")
         parts += (b"\x2a", wire.varint(len(called)), called)
-    layout.append(parts, names.END, record.end.value)
+    parts.append(_ENDS[record.end])
     if record.seq is not None:
         parts += (_SEQ, wire.varint(record.seq))
     if record.end is _RAISED:
         parts.append(_FAILED)
-    for name, value in record.attributes.items():
-        if name not in _OURS:
-            layout.append(parts, name, value)
+    parts.append(layout.attributes(record.attributes, _OURS))
 
 
 def _fix(trace_id: int, run_span: int, lane: str, key: str, kind: Kind, whole: bool) -> bytes:  # noqa: FBT001 (a key)

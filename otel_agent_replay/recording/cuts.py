@@ -30,7 +30,7 @@ def cuts_of(body: bytes, at: int, end: int) -> Iterator[int]:
         quote = find(b'"', at, end)
         if quote < 0:
             quote = end
-        elif body[quote - 1] == _BACKSLASH and (body[quote - 2] != _BACKSLASH or _escaped(body, quote)):
+        elif quote and body[quote - 1] == _BACKSLASH and (body[quote - 2] != _BACKSLASH or _escaped(body, quote)):
             at = quote + 1
             continue
         if quote - gap >= long:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from otel_agent_replay.recording import names, wire
+from otel_agent_replay.recording.compiled import PART
 from otel_agent_replay.recording.frame_schema import KNOWN
 from otel_agent_replay.recording.names import FrameKind
 
@@ -132,6 +133,20 @@ def append(parts: list[bytes], name: str, value: Attribute) -> None:
         tag = NUMBER_TAGS.get(name)
         known = tag is not None and type(value) is int and 0 <= value < 1 << 64
         parts.append(tag + wire.varint(value) if known else _plain(name, value))  # type: ignore[operator, arg-type]
+
+
+def attribute(name: str, value: Attribute) -> bytes:
+    """One attribute, as `append` writes it."""
+    parts: list[bytes] = []
+    append(parts, name, value)
+    return b"".join(parts)
+
+
+def attributes(found: dict[str, Attribute], but: frozenset[str]) -> bytes:
+    """Attributes one behind the other, those whose name is among `but` left out; none that has a field of its own."""
+    if PART is None:
+        return b"".join(_plain(name, value) for name, value in found.items() if name not in but)
+    return PART.attributes(found, but, _KNOWN_KEYS, _KNOWN_TAG, _plain)  # type: ignore[no-any-return]
 
 
 def as_otlp(frame: Frame) -> bytes:

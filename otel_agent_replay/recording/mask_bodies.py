@@ -72,12 +72,12 @@ class Bodies:
         old = last.body
         if body[:1] != b"{" and body[:1] != b"[":
             return None
-        view, most = memoryview(old), min(len(body), len(old))
-        same = start_alike(body, 0, view, 0, most)
+        most = min(len(body), len(old))
+        same = start_alike(body, 0, old, 0, most)
         begin = body.rfind(_CUT, 0, same) + 2
         if begin < len(body) // 8 or begin < WORTH_HOLDING // 2:
             return None
-        same_end = end_alike(body, len(body), view, len(old), most - same)
+        same_end = end_alike(body, len(body), old, len(old), most - same)
         end = body.find(_CUT, len(body) - same_end) + 1 if same_end > len(_CUT) else 0
         end = end or len(body)
         shift = len(old) - len(body)

@@ -37,6 +37,8 @@ SHORT = 200
 RECALLED = 6
 """Characters of a masked value that is looked for in how a run ended; shorter ones may stand there by chance."""
 
+_NUMBERS = frozenset((int, float, bool))
+
 FAULT = "fault"
 """Kind of a value that is masked whole because looking into it failed."""
 
@@ -122,6 +124,8 @@ class Masker:
                     made = known[name, held] = self.attribute(name, held)
                 if made != held:
                     changed[name] = made
+            elif type(held) in _NUMBERS and not self.rules.keys:
+                continue
             elif (made := self.attribute(name, held)) is not held:
                 changed[name] = made
         return {**attributes, **changed} if changed else None

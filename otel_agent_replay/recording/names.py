@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The version of everything written below; readers refuse a higher one."""
 
 SCOPE = "otel_agent_replay"

@@ -18,7 +18,7 @@ from otel_agent_replay.recording.exact import loads
 from otel_agent_replay.recording.frames import CONTENTS_PIECES, Frame, payload_digest, piece_attribute
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.resolving import MissingContent
-from otel_agent_replay.recording.rope import digest_of
+from otel_agent_replay.recording.rope import digest_of, is_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -104,7 +104,7 @@ def whole_payload(payload: dict[str, Json], pieces: Mapping[str, bytes]) -> Json
 def join_pieces(pieces: dict[str, bytes]) -> None:
     """Put together, in place, the pieces that came in parts. One whose parts are not all there stays a list."""
     for digest, piece in list(pieces.items()):
-        if not piece.startswith(_MARK) or digest_of(piece) == digest:
+        if not piece.startswith(_MARK) or is_named(piece, digest):
             continue
         text = piece
         for _ in range(_DEEPEST):
@@ -112,7 +112,7 @@ def join_pieces(pieces: dict[str, bytes]) -> None:
                 text = _joined(text[len(_MARK) :].decode("ascii", "replace").split(), pieces)
             except MissingContent:
                 break
-            if digest_of(text) == digest:
+            if is_named(text, digest):
                 pieces[digest] = text
             if not text.startswith(_MARK):
                 break
@@ -124,7 +124,7 @@ def _joined(digests: Iterable[str], pieces: Mapping[str, bytes]) -> bytes:
         piece = pieces.get(digest)
         if piece is None:
             raise MissingContent(f"piece {digest} is not there")
-        if digest_of(piece) != digest:
+        if not is_named(piece, digest):
             raise MissingContent(f"piece {digest} is damaged")
         found.append(piece)
     return b"".join(found)

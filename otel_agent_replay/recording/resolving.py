@@ -9,7 +9,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from otel_agent_replay.errors import UnreadableRecording
-from otel_agent_replay.recording.rope import digest_of
+from otel_agent_replay.recording.rope import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,7 +228,7 @@ class ContentReader:
         except KeyError:
             raise MissingContent(f"piece {source} is not there") from None
         if source not in self._sound:
-            if digest_of(piece) != source:
+            if not is_named(piece, source):
                 raise MissingContent(f"piece {source} is damaged")
             self._sound.add(source)
         return piece

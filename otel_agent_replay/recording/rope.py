@@ -10,22 +10,27 @@ Parts of a description, in order; the pieces that they name, joined, are the bod
     [i, n]          n pieces of the earlier body, from piece i
     [i, a, b]       bytes a to b of its piece i, as one piece
     "=text"         new text, one piece
-    "#digest"       a new piece, kept apart under its digest (blake2b-128, 32 hex digits)
+    "#digest"       a new piece, kept apart under its digest (BLAKE3, its first 128 bits as 32 hex digits)
     {"$": "b64", …} new bytes that are not UTF-8, one piece
 """
 
 from __future__ import annotations
 
+from array import array
 from base64 import b64encode
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from blake3 import blake3
+
 from otel_agent_replay.recording.alike import end_alike, start_alike
+from otel_agent_replay.recording.compiled import PART
 from otel_agent_replay.recording.cuts import LONG, cuts_of, quote_after, quote_before
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from otel_agent_replay.recording.values import Json
 
@@ -57,7 +62,12 @@ FEW = 4
 
 def digest_of(piece: bytes) -> str:
     """The name of a piece: 32 hex digits."""
-    return blake2b(piece, digest_size=16).hexdigest()
+    return blake3(piece).hexdigest(16)
+
+
+def is_named(piece: bytes, digest: str) -> bool:
+    """Whether that is the name of a piece. Frames of schema 1 name theirs by blake2b-128."""
+    return digest_of(piece) == digest or blake2b(piece, digest_size=16).hexdigest() == digest
 
 
 def text_or_base64(data: bytes) -> Json:
@@ -68,22 +78,57 @@ def text_or_base64(data: bytes) -> Json:
         return {"$": "b64", "v": b64encode(data).decode()}
 
 
+@dataclass(slots=True)
 class Description:
+    """A body, described by an earlier one.
+
+    Attributes:
+        body: piece i of it is ``body[bounds[i]:bounds[i + 1]]``.
+        parts: as above.
+        apart: new pieces to keep apart, with their digests; the same one may occur twice.
+        bounds: of its pieces, from 0 to its length, as 64-bit integers.
+        tail: first of the pieces that end both bodies: a chat's next turn most likely begins to differ there.
+    """
+
+    body: bytes
+    parts: list[Json]
+    apart: list[tuple[str, bytes]]
+    bounds: array[int]
+    tail: int
+
+
+NONE = array("q", (0,))
+"""Bounds of an empty body."""
+
+
+def describe(body: bytes, old: bytes = b"", old_bounds: array[int] = NONE, old_tail: int = 0) -> Description:
+    """Describe `body` by an earlier one, whose bounds and tail are those of its own description."""
+    if PART is None:
+        return interpreted(body, old, old_bounds, old_tail)
+    parts, apart, bounds, tail = PART.describe(body, old, old_bounds, digest_of, text_or_base64)
+    return Description(body, parts, apart, array("q", bounds), tail)
+
+
+def interpreted(body: bytes, old: bytes = b"", old_bounds: array[int] = NONE, old_tail: int = 0) -> Description:
+    """The same without the compiled part, which does what is written here."""
+    made = _Describing(body, old, old_bounds, old_tail)
+    return Description(body, made.parts, made.apart, array("q", made.bounds), made.tail)
+
+
+class _Describing:
     """Describes `body` by an earlier one, whose piece i is ``old[bounds[i]:bounds[i + 1]]``."""
 
     __slots__ = ("_view", "apart", "body", "bounds", "old", "old_bounds", "parts", "tail")
 
-    def __init__(self, body: bytes, old: bytes = b"", old_bounds: list[int] | None = None, old_tail: int = 0) -> None:
+    def __init__(self, body: bytes, old: bytes, old_bounds: Sequence[int], old_tail: int) -> None:
         self.body = body
         self.old = old
-        self.old_bounds = old_bounds or [0]
+        self.old_bounds = old_bounds
         self._view = memoryview(old)
         self.bounds: list[int] = [0]
         self.parts: list[Json] = []
         self.apart: list[tuple[str, bytes]] = []
-        """New pieces to keep apart, by digest; the same one may occur twice."""
         self.tail = 0
-        """First of the pieces that end both bodies: a chat's next turn most likely begins to differ there."""
         self._describe(old_tail)
 
     def _describe(self, old_tail: int) -> None:
@@ -91,9 +136,7 @@ class Description:
         first = self._same_pieces(old_tail)
         at = bounds[first]
         self._keep(0, first)
-        last = bisect_left(
-            bounds, len(old) - end_alike(body, len(body), self._view, len(old), min(len(body), len(old)) - at)
-        )
+        last = bisect_left(bounds, len(old) - end_alike(body, len(body), old, len(old), min(len(body), len(old)) - at))
         end = len(body) - (len(old) - bounds[last])
         if at < end:
             if first == last:
@@ -191,7 +234,7 @@ class Description:
             found = bisect_left(places, first)
             if found < len(places):
                 place = places[found]
-                same = start_alike(body, at, self._view, bounds[place], min(end - at, bounds[last] - bounds[place]))
+                same = start_alike(body, at, old, bounds[place], min(end - at, bounds[last] - bounds[place]))
                 after = bisect_right(bounds, bounds[place] + same) - 1
                 if after > place:
                     self._replaced(begin, at, first, place, cuts)
@@ -206,11 +249,11 @@ class Description:
 
     def _replaced(self, at: int, end: int, first: int, last: int, cuts: list[int] | None) -> None:
         """Bytes at to end stand for pieces first to last: look for parts of those. `cuts` of the new, if known."""
-        body, view = self.body, self._view
+        body, old = self.body, self.old
         old_at, old_end = self.old_bounds[first], self.old_bounds[last]
         most = min(end - at, old_end - old_at)
-        same = start_alike(body, at, view, old_at, most)
-        same_end = end_alike(body, end, view, old_end, most - same)
+        same = start_alike(body, at, old, old_at, most)
+        same_end = end_alike(body, end, old, old_end, most - same)
         same, same_end = (
             self._characters(at, same, 1, end - same_end),
             self._characters(end, same_end, -1, at + same),
@@ -265,13 +308,13 @@ class Description:
 
         They begin with a string of JSON; after MISSES that do not, the rest counts as new.
         """
-        body, view, find = self.body, self._view, self.old.find
+        body, old, find = self.body, self.old, self.old.find
         misses = 0
         while at + SLICE <= end and misses < MISSES:
             found = find(body[at : at + SLICE], place, min(last, place + FINE))
             same = 0
             if found >= 0:
-                same = start_alike(body, at, view, found, min(end - at, last - found))
+                same = start_alike(body, at, old, found, min(end - at, last - found))
                 same = self._characters(at, same, 1, end)
             if same:
                 yield at, same, found

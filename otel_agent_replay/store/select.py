@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_agent_replay.recording import names
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.recording.rope import digest_of
+from otel_agent_replay.recording.rope import is_named
 from otel_agent_replay.recording.tally import HELPERS, RunTally, end_of
 from otel_agent_replay.store import literals
 from otel_agent_replay.store.rows import content_attribute, frame_of
@@ -318,7 +318,7 @@ class _Reading:
                 attributes=texts,
                 payload=payload,
             )
-        elif digest_of(payload) == (digest := _text(span)):
+        elif is_named(payload, digest := _text(span)):
             self._whole.add(digest)
             yield _piece(self.run_id, digest, began, payload)
         else:  # cut on its way, or forged; the whole one may stand beside it

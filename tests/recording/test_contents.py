@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_agent_replay.recording.contents import ContentReader, ContentWriter, MissingContent
 from otel_agent_replay.recording.cuts import LARGEST
-from otel_agent_replay.recording.rope import Description, digest_of
+from otel_agent_replay.recording.rope import describe, digest_of
 
 thorough = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
@@ -322,8 +322,8 @@ def test_a_description_names_every_byte_once(old, edits):
     body = bytearray(old * 3)
     for at, new in edits:
         body[at : at + len(new) // 2] = new
-    first = Description(bytes(old * 3))
-    made = Description(bytes(body), first.body, first.bounds)
+    first = describe(bytes(old * 3))
+    made = describe(bytes(body), first.body, first.bounds)
     assert made.bounds[0] == 0
     assert made.bounds[-1] == len(body)
     assert all(a < b for a, b in zip(made.bounds, made.bounds[1:], strict=False))

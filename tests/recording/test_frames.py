@@ -364,12 +364,13 @@ def test_what_is_not_ours_is_said_to_be_not_ours() -> None:
 
 def test_a_newer_version_is_said_to_be_newer() -> None:
     frame = frames.crossing_frame(run_record(), crossing(), "{}", FrameKind.CROSSING)
-    frame.attributes[names.SCHEMA] = 2
+    frame.attributes[names.SCHEMA] = names.SCHEMA_VERSION + 1
     after = sample(1)
     first, *rest = frames.scan(written(frame, *after))
     assert isinstance(first, Damage)
     assert first.harm is Harm.NEWER
-    assert "newer version (schema 2; this version reads up to 1)" in first.why
+    ours = names.SCHEMA_VERSION
+    assert f"newer version (schema {ours + 1}; this version reads up to {ours})" in first.why
     assert rest == after
     with pytest.raises(layout.NewerSchemaError):
         frames.decode(frames.as_otlp(frame))

@@ -175,7 +175,8 @@ def test_a_newer_version_is_said_to_be_one(home):
     frame.attributes[names.SCHEMA] = names.SCHEMA_VERSION + 1
     path.write_bytes(b"".join(layout.encode(frame)))
     (problem,) = index(only_file(home)).problems
-    why = "it was written by a newer version (schema 2; this version reads up to 1)"
+    newer = names.SCHEMA_VERSION + 1
+    why = f"it was written by a newer version (schema {newer}; this version reads up to {names.SCHEMA_VERSION})"
     assert problem == f"{path} cannot be read: {why}; upgrade otel-agent-replay."
 
 

@@ -1,0 +1,190 @@
+"""What is written in C gives what the same in Python gives; without it everything works."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from otel_agent_replay.recording import alike, layout, mask_rules, names, rope
+from otel_agent_replay.recording.compiled import PART
+
+needs_it = pytest.mark.skipif(PART is None, reason="no C compiler was at hand when the package was installed")
+
+WORDS = ("the", "order", "ü", "日本", "\\", '"', "\n", "x" * 50, "😀", "}", "{", ",", ":", '"}],"', '"},{"')
+ALPHABETS = (b'"\\', b'"}{,\\a', b'abc"', bytes(range(256)), b"a")
+
+
+class Drawn:
+    """Bodies as chats and others hold them, from a seed: more and larger ones than a strategy would make."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.messages = [self.message() for _ in range(self.chance.randint(0, 30))]
+
+    def message(self) -> dict[str, str]:
+        size = self.chance.choice((3, 30, 80, 300, 3000 if self.chance.random() < 0.05 else 100))
+        said = " ".join(self.chance.choices(WORDS, k=self.chance.randint(0, size)))
+        return {"role": self.chance.choice(("user", "assistant", "tool")), "content": said}
+
+    def raw(self, most: int) -> bytes:
+        return bytes(self.chance.choices(self.chance.choice(ALPHABETS), k=self.chance.randint(0, most)))
+
+    def after(self, body: bytes) -> bytes:
+        """A body that may be the next one of the same conversation, or another."""
+        chance = self.chance.random()
+        if chance < 0.5:
+            return self.turn()
+        return self.changed(body) if chance < 0.8 else self.raw(self.chance.choice((10, 300, 3000)))
+
+    def turn(self) -> bytes:
+        for _ in range(self.chance.randint(0, 3)):
+            place = self.chance.choice((len(self.messages), self.chance.randint(0, len(self.messages))))
+            self.messages.insert(place, self.message())
+        if self.messages and self.chance.random() < 0.3:
+            self.messages.pop(self.chance.randrange(len(self.messages)))
+        document = {"messages": self.messages, "model": "m", "temperature": self.chance.choice((0.2, 0.7))}
+        return json.dumps(document, ensure_ascii=self.chance.random() < 0.3, separators=(",", ":")).encode()
+
+    def changed(self, body: bytes) -> bytes:
+        made = bytearray(body)
+        for _ in range(self.chance.randint(0, 4)):
+            begin = self.chance.randint(0, len(made))
+            end = min(len(made), begin + self.chance.choice((0, 1, 5, 50, 500, 5000)))
+            how = self.chance.random()
+            if how < 0.4:
+                made[begin:end] = self.raw(self.chance.choice((3, 30, 400, 9000)))
+            elif how < 0.7:
+                place = self.chance.randint(0, len(made))
+                made[place:place] = made[begin:end]
+            else:
+                del made[begin:end]
+        return bytes(made)
+
+
+def agree(body: bytes, old: rope.Description) -> rope.Description:
+    """The description by the compiled part, which is that of the other."""
+    made = rope.describe(body, old.body, old.bounds, old.tail)
+    assert made == rope.interpreted(body, old.body, old.bounds, old.tail)
+    return made
+
+
+@needs_it
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**64))
+def test_bodies_are_described_alike(seed) -> None:
+    drawn = Drawn(seed)
+    last = rope.describe(b"")
+    for _ in range(6):
+        last = agree(drawn.after(last.body), last)
+
+
+@needs_it
+@settings(deadline=None)
+@given(st.binary(max_size=400), st.binary(max_size=400), st.binary(max_size=400))
+def test_any_bytes_are_described_alike(one, other, third) -> None:
+    last = agree(one + other + third, agree(other + one, agree(one, rope.describe(b""))))
+    assert last.bounds[-1] == len(one) + len(other) + len(third)
+
+
+@needs_it
+def test_large_bodies_are_described_alike() -> None:
+    drawn = Drawn(1)
+    large = json.dumps({"image": drawn.raw(10).hex() + "ab" * 1_700_000, "said": "é" * 900_000}).encode()
+    first = agree(large, rope.describe(b""))
+    assert len(first.apart) > 3
+    agree(large.replace(b"abab", b"ba", 3) + large[:70_000], first)
+    agree(large[:1_000_000] + b"new" + large[1_000_000:], first)
+
+
+@needs_it
+@settings(deadline=None)
+@given(st.binary(max_size=700), st.binary(max_size=700), st.binary(max_size=10), st.integers(0, 9), st.integers(0, 9))
+@example(b"a" * 9000, b"a" * 8999 + b"b", b"", 0, 0)
+def test_bodies_are_compared_alike(same, other, begin, at, other_at) -> None:
+    one, two = begin + same + other[:3] + same, begin + same + other
+    at, other_at = min(at, len(one)), min(other_at, len(two))
+    most = min(len(one) - at, len(two) - other_at)
+    assert alike.start_alike(one, at, two, other_at, most) == alike.interpreted_start(one, at, two, other_at, most)
+    end, other_end = len(one) - at, len(two) - other_at
+    most = min(end, other_end)
+    assert alike.end_alike(one, end, two, other_end, most) == alike.interpreted_end(one, end, two, other_end, most)
+
+
+@needs_it
+@pytest.mark.parametrize(
+    ("at", "other_at", "most"), [(0, 0, 4), (4, 0, 0), (-1, 0, 1), (0, -1, 1), (0, 9, 0), (2, 0, 2)]
+)
+def test_nothing_outside_of_a_body_is_looked_at(at, other_at, most) -> None:
+    with pytest.raises(ValueError, match="not so much"):
+        PART.start_alike(b"abc", at, b"abcdef", other_at, most)
+
+
+@needs_it
+@pytest.mark.parametrize("bounds", [(), (0,), (0, 2), (1, 3), (0, 2, 1, 3), (0, 4), (0, -1, 3)])
+def test_bounds_that_are_none_of_the_earlier_body_are_refused(bounds) -> None:
+    with pytest.raises(ValueError, match="no bounds"):
+        rope.describe(b"abcd", b"abc", rope.array("q", bounds))
+
+
+VALUES = st.one_of(
+    st.text(max_size=300), st.text(st.characters(codec=None), max_size=5), st.booleans(), st.floats(),
+    st.integers(-(2**70), 2**70), st.lists(st.text(max_size=5), max_size=9), st.lists(st.integers(), max_size=3),
+)  # fmt: skip
+NAMES = st.one_of(
+    st.sampled_from((*layout.KNOWN, names.SERVING, names.END, "user.id", "é", "x" * 300)), st.text(max_size=9)
+)
+
+
+@needs_it
+@settings(deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=12))
+@example({"large": "x" * 5000, "larger": "y" * 70_000, "gen_ai.request.model": "z" * 3000})
+def test_attributes_are_written_alike(found) -> None:
+    but = frozenset((names.END,))
+    plain = b"".join(layout.attribute(name, value) for name, value in found.items() if name not in but)
+    assert layout.attributes(found, but) == plain
+
+
+@needs_it
+@pytest.mark.parametrize("word", [b"", b"a", b"bearer "])
+@pytest.mark.parametrize("data", [b"", b"bearer", b"bearer ", b"xbearer y", b"b" * 300 + b"earer", b"bearer x" * 3])
+def test_a_word_is_found_where_it_stands(data, word) -> None:
+    for start in range(-1, len(data) + 2, 3):
+        for end in range(0, len(data) + 2, 5):
+            expected = data.find(word, max(start, 0), end) >= 0
+            assert PART.holds(data, word, start, end) is expected, (start, end)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_credential_far_into_a_text_is_suspicious(compiled, monkeypatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(mask_rules, "PART", None)
+    text = b"said " * 1000
+    assert not mask_rules.suspicious(text, 0, len(text))
+    text += b"Authorization: bearer abcdefgh"
+    assert mask_rules.suspicious(text, 0, len(text))
+
+
+WITHOUT = """
+import sys
+sys.modules["otel_agent_replay.recording._compiled"] = None
+import pytest
+from otel_agent_replay.recording.compiled import PART
+assert PART is None
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-n", "0", *sys.argv[1:]]))
+"""
+
+
+def test_what_it_does_is_done_without_it(request) -> None:
+    """The tests of what uses it, in an interpreter that cannot import it."""
+    folder = request.path.parent
+    files = [str(folder / f"test_{name}.py") for name in ("contents", "frames", "payload")]
+    command = [sys.executable, "-c", WITHOUT, *files]
+    done = subprocess.run(command, cwd=request.config.rootpath, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
