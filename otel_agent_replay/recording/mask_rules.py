@@ -87,13 +87,14 @@ HEADER_NAMES = frozenset(
 )
 """Of these, the ones that are looked for wherever a name stands beside a value."""
 
-KEY_NAMES = HEADER_NAMES | frozenset(
-    "password passwd passphrase client-secret access-token refresh-token id-token session-token auth-token "  # noqa: SIM905
-    "private-key secret-key secret-access-key aws-secret-access-key aws-session-token openai-api-key "
-    "anthropic-api-key".split()
+_WORDS = (
+    "password passwd passphrase client-secret access-token refresh-token id-token session-token auth-token "
+    "private-key secret-key secret-access-key aws-secret-access-key aws-session-token openai-api-key anthropic-api-key"
 )
+
+KEY_NAMES = HEADER_NAMES | frozenset(_WORDS.split()) | frozenset(_WORDS.replace("-", "").split())
 """Keys of JSON objects whose texts are credentials; `_` counts as `-`, capitals and a leading ``HTTP_`` do not
-count."""
+count, so that `clientSecret` is one as well."""
 
 
 @lru_cache(maxsize=4096)
@@ -213,9 +214,9 @@ _ANCHORED: tuple[tuple[bytes, re.Pattern[bytes]], ...] = tuple(
         (b"=", rb"=(?:(?<=WORD=)|(?<=SSWD=)|(?<=RASE=)|(?<=_PASS=)|(?<=_PWD=)|(?<=_PAT=)|(?<=KEY=)|(?<=CRET=)"
                rb"|(?<=OKEN=))"),
         (b'"', rb'"[AaPpCcXxRrIiHhSsOoQq][UuPpCcNnWwRrAaOoLlEeDdTt_-][TtIiCcSsOoAaGgFfEe_-]'
-               rb'(?i:horization|(?:xy|p)[-_](?:authorization|cookie|api|x)|[-_]?key|[-_]?api[-_]?key|h[-_]token|[-_]cookie|kie'
-               rb'|pi[-_]?key|oog[-_]api|mz[-_]sec|uth[-_]token|s(?:word|wd|phrase)|ent[-_]secret|ess[-_]token|resh[-_]token'
-               rb'|token|sion[-_]token|vate[-_]key|ret[-_](?:key|access)|[-_]se(?:cret|ssion)|nai[-_]api|hropic[-_]api'
+               rb'(?i:horization|(?:xy|p)[-_](?:authorization|cookie|api|x)|[-_]?key|[-_]?api[-_]?key|h[-_]?token|[-_]cookie|kie'
+               rb'|pi[-_]?key|oog[-_]api|mz[-_]sec|uth[-_]token|s(?:word|wd|phrase)|ent[-_]?secret|ess[-_]?token|resh[-_]?token'
+               rb'|t?oken|sion[-_]?token|vate[-_]?key|ret[-_]?(?:key|access)|[-_]?se(?:cret|ssion)|nai[-_]?api|hropic[-_]?api'
                rb'|ry[-_]string)'),
         (b"\\", rb"\\u00[2-7]"),
         (b"$", rb'\$\\*"\s*:\s*\\*"(?:bytes|bytearray|str)\\*"\s*,\s*\\*"v\\*"'),
@@ -239,8 +240,18 @@ _ALL = re.compile(
 """All of it in one pattern, which takes less time only in texts of up to so many bytes."""
 
 
+_PATTERNS = tuple((anchor[0], pattern.match, pattern.search) for anchor, pattern in (*_ONE_BY_ONE, (b":", _USERINFO)))
+
+
 def suspicious(data: bytes, start: int, end: int) -> bool:
     """Whether something that is masked by default may stand between two offsets."""
+    if PART is None:
+        return interpreted(data, start, end)
+    return PART.suspicious(data, start, end, _PATTERNS, _BEARER)  # type: ignore[no-any-return]
+
+
+def interpreted(data: bytes, start: int, end: int) -> bool:
+    """The same without the compiled part."""
     if end - start <= _FEW_WORDS:
         return _ALL.search(data, start, end) is not None
     find = data.find
@@ -254,7 +265,7 @@ def suspicious(data: bytes, start: int, end: int) -> bool:
         and _anchored(data, b":", _USERINFO, at, end)
     ):
         return True
-    return find(_BEARER, start, end) >= 0 if PART is None else PART.holds(data, _BEARER, start, end)
+    return find(_BEARER, start, end) >= 0
 
 
 def _anchored(data: bytes, anchor: bytes, pattern: re.Pattern[bytes], at: int, end: int) -> bool:

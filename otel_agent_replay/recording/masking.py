@@ -303,18 +303,14 @@ class Masker:
     def headers(self, headers: Headers) -> Headers:
         """Headers, credentials by name masked but for their scheme, cookies but for their names."""
         known = self._headers
-        made: Headers = []
-        changed = False
-        for pair in headers:
-            masked = known.get(pair)
-            if masked is None:
-                masked = self._header(pair)
-                if len(known) >= MOST_KNOWN:
-                    known.clear()
-                known[pair] = masked
-            changed = changed or masked is not pair
-            made.append(masked)
-        return made if changed and made != headers else headers
+        made = [known.get(pair) for pair in headers]
+        if None in made:
+            if len(known) + len(headers) > MOST_KNOWN:
+                known.clear()
+            for place, pair in enumerate(headers):
+                if made[place] is None:
+                    made[place] = known[pair] = self._header(pair)
+        return headers if made == headers else cast("Headers", made)
 
     def _header(self, pair: tuple[str, str]) -> tuple[str, str]:
         made = self._shielded(pair[1], lambda text: self._named(pair[0], text))

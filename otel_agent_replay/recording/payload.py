@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
 
 import orjson
@@ -196,10 +196,12 @@ def _usual_end(head: WireHead | None) -> End:
 
 
 def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
-    flat = list(first)
+    flat: list[Json] = [*first, *chain.from_iterable(headers)]
     size = str(length)
-    for name, value in headers:
-        flat += (name, None if value == size and name.lower() == "content-length" else value)
+    if size in flat:
+        for at in range(len(first) + 1, len(flat), 2):
+            if flat[at] == size and str(flat[at - 1]).lower() == "content-length":
+                flat[at] = None
     try:
         text = orjson.dumps(flat)
     except TypeError:  # a lone surrogate, which no header may hold

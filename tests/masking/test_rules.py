@@ -10,7 +10,7 @@ from base64 import b64encode
 import pytest
 
 from otel_agent_replay.recording import codec
-from otel_agent_replay.recording.mask_rules import Rules, fits, parse_path
+from otel_agent_replay.recording.mask_rules import KEY_NAMES, Rules, fits, parse_path
 from otel_agent_replay.recording.masking import Masker
 from otel_agent_replay.recording.values import Attempt, WireHead, WireRequest
 from otel_agent_replay.recording.variables import TOKEN
@@ -113,6 +113,26 @@ def test_names_make_a_credential(text: str, value: str) -> None:
         re.escape("{}"), TOKEN.pattern.partition("|")[0]
     )
     assert re.fullmatch(pattern.replace("dark", r"\S+"), made)
+
+
+CAMEL = [
+    "clientSecret",
+    "refreshToken",
+    "idToken",
+    "sessionToken",
+    "SessionToken",
+    "authToken",
+    "privateKey",
+    "secretKey",
+    "SecretAccessKey",
+]
+
+
+@pytest.mark.parametrize("name", sorted({*KEY_NAMES, *(name.replace("-", "_").upper() for name in KEY_NAMES), *CAMEL}))
+def test_every_key_that_names_a_credential_does(name: str) -> None:
+    for text in (f'{{"{name}": "hunter2"}}', f'{{"{"a" * 300}": [{{"{name}":"hunter2"}}]}}'):
+        assert "hunter2" not in masker().text(text), text
+        assert b"hunter2" not in masker().body(text.encode())
 
 
 def test_headers_keep_what_is_no_credential() -> None:

@@ -151,24 +151,79 @@ def test_attributes_are_written_alike(found) -> None:
     assert layout.attributes(found, but) == plain
 
 
+SHAPES = (
+    b"sk-abcdefghijkl", b"sk-proj_0-aB9xyzw", b"xoxb-1", b"xoxp-a", b"glpat-a", b"-----BEGIN RSA PRIVATE KEY-----",
+    b"-----BEGIN PRIVATE KEY", b"ghp_abcdefghijklmnop", b"ghs_ABCDEFGHIJKLMNOP", b"github_pat_0123456789abcdef",
+    b"hf_abcdefghijklmnop", b"gsk_abcdefghijklmnop", b"npm_abcdefghijklmnop", b"sk_live_", b"rk_test_",
+    b"AKIAIOSFODNN7EXAMPLE", b"ASIAIOSFODNN7EXAMPLE", b"AIzaSyA1234567890abcdefghijklmnopqrstuv_",
+    b"eyJhbGciOiJI.eyJzdWIiOi", b"SG.abcdefghijklmnopqrst", b"Bearer x", b"BEARER\tx", b"bearer x", b"PASSWORD=x",
+    b"PASSWD=", b"PASSPHRASE=", b"DB_PASS=", b"MY_PWD=", b"GIT_PAT=", b"API_KEY=", b"SECRET=", b"TOKEN=",
+    b'"authorization"', b'"Authorization"', b'"Proxy-Authorization"', b'"x-api-key"', b'"X_API_KEY"', b'"apiKey"',
+    b'"api-key"', b'"cookie"', b'"Cookie"', b'"set-cookie"', b'"Set_Cookie"', b'"x-auth-token"', b'"x-goog-api-key"',
+    b'"x-amz-security-token"', b'"password"', b'"PassPhrase"', b'"passwd"', b'"client_secret"', b'"access_token"',
+    b'"refresh-token"', b'"id_token"', b'"session_token"', b'"private_key"', b'"secret_key"', b'"secret_access"',
+    b'"openai-api-key"', b'"anthropic_api_key"', b'"query_string"', b"\\u0041", b"\\u007a", b"\\u0031",
+    b'$": "bytes", "v": "', b'$\\": \\"str\\", \\"v\\": \\"', b"?api_key=1", b"&token=", b"?X-Amz-Signature=",
+    b"&my.own_key=",
+    b"https://user:word@host", b"postgres:\\/\\/a:b@c", b"redis://:word@host",
+)  # fmt: skip
+"""What each of the rules finds, whole."""
+
+FILLERS = (
+    b"",
+    b" ",
+    b"the order arrived - at 7: ",
+    b'{"content":"yes","created":1,"stop":"end_turn"},',
+    b"x@y.z:/",
+    b"_",
+    b"=",
+)
+
+
+def alike_suspicious(data: bytes, start: int, end: int) -> bool:
+    found = PART.suspicious(data, start, end, mask_rules._PATTERNS, mask_rules._BEARER)
+    assert found is mask_rules.interpreted(data, start, end), (data[start:end][:300], start, end)
+    return found
+
+
 @needs_it
-@pytest.mark.parametrize("word", [b"", b"a", b"bearer "])
-@pytest.mark.parametrize("data", [b"", b"bearer", b"bearer ", b"xbearer y", b"b" * 300 + b"earer", b"bearer x" * 3])
-def test_a_word_is_found_where_it_stands(data, word) -> None:
-    for start in range(-1, len(data) + 2, 3):
-        for end in range(0, len(data) + 2, 5):
-            expected = data.find(word, max(start, 0), end) >= 0
-            assert PART.holds(data, word, start, end) is expected, (start, end)
+@pytest.mark.parametrize("filler", FILLERS)
+@pytest.mark.parametrize("size", [0, 300, 9000])
+def test_what_is_suspicious_is_so_for_both(filler, size) -> None:
+    before = (filler * (size // max(len(filler), 1) + 1))[:size]
+    assert not alike_suspicious(before + filler, 0, len(before + filler))
+    for shape in SHAPES:
+        data = before + shape + filler
+        for length in range(len(shape) + 1) if size < 9000 else (len(shape) - 1, len(shape)):
+            alike_suspicious(data, 0, len(before) + length)
+        alike_suspicious(data, len(before) + 1, len(data))
+        alike_suspicious(data, 0, len(data) + 5)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_credential_far_into_a_text_is_suspicious(compiled, monkeypatch) -> None:
-    if not compiled:
-        monkeypatch.setattr(mask_rules, "PART", None)
-    text = b"said " * 1000
-    assert not mask_rules.suspicious(text, 0, len(text))
-    text += b"Authorization: bearer abcdefgh"
-    assert mask_rules.suspicious(text, 0, len(text))
+@needs_it
+def test_no_shape_goes_by_unseen() -> None:
+    for shape in SHAPES:
+        assert alike_suspicious(shape + b"0" * 20, 0, len(shape) + 20), shape
+
+
+@needs_it
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from((*SHAPES, *FILLERS, *(bytes((byte,)) for byte in b'-_AJGB="\\$?&:@b'))), max_size=9),
+    st.data(),
+)
+def test_any_mixture_is_as_suspicious_for_both(pieces, draw) -> None:
+    data = b"".join(piece[: draw.draw(st.integers(0, len(piece)))] if len(piece) > 4 else piece for piece in pieces)
+    alike_suspicious(data, 0, len(data))
+    alike_suspicious(b"word " * 60 + data, 0, 300 + len(data))
+
+
+@needs_it
+def test_many_places_that_are_none_take_no_longer() -> None:
+    """More of them than are looked at one by one."""
+    data = b'"created_' * 2000
+    assert not alike_suspicious(data, 0, len(data))
+    assert alike_suspicious(data + b'"password"', 0, len(data) + 10)
 
 
 WITHOUT = """
