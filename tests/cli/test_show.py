@@ -245,7 +245,7 @@ def test_a_file_of_a_newer_version_exits_with_128_and_says_what_to_do(home):
     path.write_bytes(b"".join(part for frame in frames for part in encode(frame)))
     done = home.command("show", "latest")
     assert done.returncode == 128
-    assert "newer version (schema 99; this version reads up to 1); upgrade otel-agent-replay." in done.stderr
+    assert f"schema 99; this version reads up to {names.SCHEMA_VERSION}); upgrade otel-agent-replay." in done.stderr
     listed = home.command("runs", "--json")
     assert (listed.returncode, listed.stdout) == (0, "[]\n")
     assert "upgrade otel-agent-replay" in listed.stderr

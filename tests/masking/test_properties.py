@@ -102,11 +102,11 @@ def test_bytes_that_hold_nothing_stay(before: bytes, after: bytes) -> None:
 def test_what_two_bodies_share(start: bytes, one: bytes, other: bytes, times: int) -> None:
     a, b = start * times + one, start * times + other
     most = min(len(a), len(b))
-    same = start_alike(a, 0, memoryview(b), 0, most)
+    same = start_alike(a, 0, b, 0, most)
     assert a[:same] == b[:same]
     assert same == most or a[same] != b[same]
     a, b = one + start * times, other + start * times
     most = min(len(a), len(b))
-    same = end_alike(a, len(a), memoryview(b), len(b), most)
+    same = end_alike(a, len(a), b, len(b), most)
     assert same == 0 or a[-same:] == b[-same:]
     assert same == most or a[-same - 1] != b[-same - 1]
