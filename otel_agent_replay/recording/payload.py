@@ -197,11 +197,11 @@ def _usual_end(head: WireHead | None) -> End:
 
 def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
     flat: list[Json] = [*first, *chain.from_iterable(headers)]
-    size = str(length)
-    if size in flat:
-        for at in range(len(first) + 1, len(flat), 2):
-            if flat[at] == size and str(flat[at - 1]).lower() == "content-length":
-                flat[at] = None
+    size, at = str(length), len(first)
+    for _ in range(flat.count(size) - first.count(size)):
+        at = flat.index(size, at) + 1
+        if (at - len(first)) % 2 == 0 and str(flat[at - 2]).lower() == "content-length":
+            flat[at - 1] = None
     try:
         text = orjson.dumps(flat)
     except TypeError:  # a lone surrogate, which no header may hold
