@@ -498,15 +498,17 @@ heads_of(const Made *made, at_t first, at_t last, Heads *heads)
     return 0;
 }
 
-/* The first piece from `first` on that begins as the body does at a place; -1 where none does. */
+/* The first piece from `first` on that begins as the body does at a place; -1 where none does. `first` never falls. */
 static at_t
-headed(const Made *made, const Heads *heads, at_t at, at_t first)
+headed(const Made *made, Heads *heads, at_t at, at_t first)
 {
     at_t length = least(HEAD, made->size - at);
-    at_t index = heads->slots[hash(made->body + at, length) & heads->mask];
-    for (; index >= 0; index = heads->next[index - heads->base]) {
+    at_t *slot = &heads->slots[hash(made->body + at, length) & heads->mask];
+    while (*slot >= 0 && *slot < first)
+        *slot = heads->next[*slot - heads->base];
+    for (at_t index = *slot; index >= 0; index = heads->next[index - heads->base]) {
         at_t begin = made->pieces[index];
-        if (index >= first && least(HEAD, made->old_size - begin) == length
+        if (least(HEAD, made->old_size - begin) == length
             && memcmp(made->old + begin, made->body + at, length) == 0)
             return index;
     }
@@ -706,7 +708,7 @@ may_begin(bytes_t data, at_t size, at_t at)
     case '$':
         return AFTER(1) == '"' || AFTER(1) == '\\';
     case ':':
-        return (AFTER(1) == '/' || AFTER(1) == '\\') && memchr(data + at, '@', size - at) != NULL;
+        return AFTER(1) == '/' || AFTER(1) == '\\';
     default:
         return 1;
     }
@@ -750,6 +752,8 @@ py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyObject *match, *search;
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[3], index), "iOO", &anchor, &match, &search))
             return NULL;
+        if (anchor == ':' && find(data, '@', start, end) < 0)
+            continue; /* no password in a URL */
         for (at_t at = find(data, anchor, start, end); at >= 0; at = find(data, anchor, at + 1, end)) {
             if (!may_begin(data, PyBytes_GET_SIZE(args[0]), at))
                 continue;
@@ -951,10 +955,20 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_compiled", NULL, 0, functions, NULL, NULL, NULL, NULL};
+static PyModuleDef_Slot slots[] = {
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "otel_agent_replay.recording._compiled",
+    .m_doc = "What every call does with its bodies.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
 
 PyMODINIT_FUNC
 PyInit__compiled(void)
 {
-    return PyModule_Create(&definition);
+    return PyModuleDef_Init(&definition);
 }
