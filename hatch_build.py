@@ -12,7 +12,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
-MODULES = ("otel_agent_replay.instrument._keeping", "otel_agent_replay.recording._compiled")
+MODULES = {
+    "otel_agent_replay.instrument._keeping": "_keeping.c",
+    "otel_agent_replay.recording._compiled": "native/*.c",
+}
+"""Which files, beside the module, each is made of."""
 
 
 class CompiledParts(BuildHookInterface[Any]):
@@ -23,10 +27,10 @@ class CompiledParts(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         self._folder = Path(tempfile.mkdtemp(prefix="otel-agent-replay-build-"))
-        for module in MODULES:
-            *package, name = module.split(".")
+        for module, files in MODULES.items():
+            package = module.split(".")[:-1]
             where = Path(self.root, *package)
-            built = _built(module, where / f"{name}.c", self._folder)
+            built = _built(module, sorted(map(str, where.glob(files))), self._folder)
             if built is None:
                 sys.stderr.write(
                     f"No C compiler, or no headers of Python: {module} is left out, recording costs more.\n"
@@ -45,9 +49,9 @@ class CompiledParts(BuildHookInterface[Any]):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _built(module: str, source: Path, folder: Path) -> Path | None:
+def _built(module: str, sources: list[str], folder: Path) -> Path | None:
     """The compiled module; None where it cannot be made."""
-    extension = Extension(module, [str(source)], optional=True)
+    extension = Extension(module, sources, optional=True)
     command = build_ext(Distribution({"name": "otel-agent-replay", "ext_modules": [extension]}))
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
     command.ensure_finalized()

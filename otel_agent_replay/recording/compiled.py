@@ -1,4 +1,4 @@
-"""The part of this package that is written in C (`_compiled.c`), where it was built.
+"""The part of this package that is written in C (`native/`), where it was built.
 
 It does what modules here do in Python, which is what runs without it; nothing else differs.
 """

@@ -1,0 +1,119 @@
+/* Whether a stretch of bytes may hold a credential: `mask_rules`. */
+
+#include "compiled.h"
+
+/* -- what may be a credential -------------------------------------------------------------------------- */
+
+#define FEW_PLACES 60
+
+static inline int
+is_one_of(const char *some, int byte)
+{
+    return byte && strchr(some, byte) != NULL;
+}
+
+static inline int
+is_alphanumeric(int byte)
+{
+    return (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
+/* Whether the pattern of `mask_rules` that begins with a byte may match where that byte stands: it is not asked where
+   it cannot. Bytes before and after are 0 where there are none. */
+static int
+may_begin(bytes_t data, at_t size, at_t at)
+{
+#define BEFORE(count) (at >= (count) ? data[at - (count)] : 0)
+#define AFTER(count) (at + (count) < size ? data[at + (count)] : 0)
+    switch (data[at]) {
+    case '-':
+        return (BEFORE(1) == 'k' && BEFORE(2) == 's') || (BEFORE(2) == 'x' && BEFORE(3) == 'o' && BEFORE(4) == 'x')
+               || (BEFORE(1) == 't' && BEFORE(5) == 'g') || (AFTER(1) == '-' && AFTER(2) == '-');
+    case '_': {
+        if ((AFTER(1) == 'l' && AFTER(4) == 'e') || (AFTER(1) == 't' && AFTER(4) == 't'))
+            return 1;
+        at_t run = 1;
+        while (run <= 16 && is_alphanumeric(AFTER(run)))
+            run++;
+        return run > 16;
+    }
+    case 'A':
+        return (AFTER(2) == 'I' && AFTER(3) == 'A') || (AFTER(1) == 'I' && AFTER(2) == 'z');
+    case 'J':
+        return BEFORE(1) == 'y' && BEFORE(2) == 'e';
+    case 'G':
+        return BEFORE(1) == 'S' && AFTER(1) == '.';
+    case 'B':
+        return (AFTER(1) | 0x20) == 'e';
+    case '=':
+        return is_one_of("DESTYN", BEFORE(1));
+    case '"':
+        return is_one_of("AaPpCcXxRrIiHhSsOoQq", AFTER(1)) && is_one_of("UuPpCcNnWwRrAaOoLlEeDdTt_-", AFTER(2))
+               && is_one_of("TtIiCcSsOoAaGgFfEe_-", AFTER(3));
+    case '\\':
+        return AFTER(1) == 'u' && AFTER(2) == '0' && AFTER(3) == '0';
+    case '$':
+        return AFTER(1) == '"' || AFTER(1) == '\\';
+    case ':':
+        return AFTER(1) == '/' || AFTER(1) == '\\';
+    default:
+        return 1;
+    }
+#undef BEFORE
+#undef AFTER
+}
+
+static int
+says_yes(PyObject *function, PyObject *data, at_t at, PyObject *end)
+{
+    PyObject *begin = PyLong_FromSsize_t(at), *found = NULL;
+    if (begin != NULL)
+        found = PyObject_CallFunctionObjArgs(function, data, begin, end, NULL);
+    int yes = found == NULL ? -1 : found != Py_None;
+    Py_XDECREF(begin);
+    Py_XDECREF(found);
+    return yes;
+}
+
+const char suspicious_doc[] =
+    "suspicious(data, start, end, patterns, word) -> bool\n\n"
+    "As `mask_rules.suspicious`. `patterns`: for each, the byte that it begins with, and its\n"
+    "`match` and `search`.";
+
+PyObject *
+py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 5 || !PyBytes_Check(args[0]) || !PyTuple_Check(args[3]) || !PyBytes_Check(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "suspicious() takes bytes, two offsets, a tuple of patterns and bytes");
+        return NULL;
+    }
+    at_t start = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    bytes_t data = (bytes_t)PyBytes_AS_STRING(args[0]);
+    start = most(start, 0);
+    end = least(end, PyBytes_GET_SIZE(args[0]));
+    if (start >= end)
+        Py_RETURN_FALSE;
+    for (at_t index = 0; index < PyTuple_GET_SIZE(args[3]); index++) {
+        int anchor, places = 0;
+        PyObject *match, *search;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[3], index), "iOO", &anchor, &match, &search))
+            return NULL;
+        if (anchor == ':' && find(data, '@', start, end) < 0)
+            continue; /* no password in a URL */
+        for (at_t at = find(data, anchor, start, end); at >= 0; at = find(data, anchor, at + 1, end)) {
+            if (!may_begin(data, PyBytes_GET_SIZE(args[0]), at))
+                continue;
+            int many = ++places > FEW_PLACES, yes = says_yes(many ? search : match, args[0], at, args[2]);
+            if (yes < 0)
+                return NULL;
+            if (yes)
+                Py_RETURN_TRUE;
+            if (many)
+                break;
+        }
+    }
+    return PyBool_FromLong(memmem(data + start, end - start, PyBytes_AS_STRING(args[4]), PyBytes_GET_SIZE(args[4]))
+                           != NULL);
+}
