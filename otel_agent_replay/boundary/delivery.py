@@ -26,6 +26,8 @@ from otel_agent_replay.boundary.parties import THREADS, UNBORN, Party
 from otel_agent_replay.boundary.stall import Look, attend
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from otel_agent_replay.boundary.completions import Due
     from otel_agent_replay.boundary.lanes import Lane
 
@@ -129,9 +131,15 @@ class Delivery:
         """It sleeps no more."""
         self.asleep = False
 
-    def called(self, lane: Lane, number: int) -> bool:
-        """The handler of a signal is about to be called in the main thread: whether to call it now."""
+    def called(self, lane: Lane, number: int, frame: FrameType | None) -> int | None:
+        """The handler of a signal is about to be called in the main thread, which `frame` runs.
+
+        Gives the place of the signal, or None where it is not to be called now.
+        """
         raise NotImplementedError
+
+    def handled(self, place: int, *, raised: bool) -> None:
+        """It has returned, or `raised`."""
 
     def expects(self, number: int) -> bool:
         """Whether this signal is sent to the main thread in its recorded places, and in no other."""

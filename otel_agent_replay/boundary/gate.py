@@ -28,6 +28,7 @@ from otel_agent_replay.recording.values import Note, NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.loops import LoopWatch
@@ -146,10 +147,10 @@ class Gate(Delivery):
         super().passed(completion)
         self._log(completion.lane.path, completion.key, completion.ordinal, seq)
 
-    def called(self, lane: Lane, number: int) -> bool:
+    def called(self, lane: Lane, number: int, frame: FrameType | None) -> int | None:
         key = key_of(number, self.slept - 1 if self.asleep and self.handling == 0 else None)
-        self.passed(Completion(self, lane, key, lane.ordinal(key)))
-        return True
+        self.passed(completion := Completion(self, lane, key, lane.ordinal(key)))
+        return completion.seq
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:

@@ -18,7 +18,8 @@ from otel_agent_replay.boundary.callers import timeout_reader
 from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, UNFIRED, Completion, Due, Unplaced
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.gate import Gate
-from otel_agent_replay.boundary.lanes import strand
+from otel_agent_replay.boundary.handlers import hand_over
+from otel_agent_replay.boundary.lanes import LANE, strand
 from otel_agent_replay.boundary.regate import ReplayGate
 
 if TYPE_CHECKING:
@@ -97,18 +98,33 @@ def sleep_turn(lane: Lane) -> SleepTurn | None:
 
 
 def call_handler(number: int, frame: FrameType | None, handler: Callable[[int, FrameType | None], object]) -> object:
-    """The handler of a signal is called in the main thread: tell the order of the run, and call it."""
+    """The handler of a signal is called in the main thread: tell the order of the run, and call it.
+
+    It runs in the main lane, whatever it has come into: what it asks is asked by nobody else.
+    """
     lane = lanes.process_root
     gate = ordering(lane)
     if lane is None or gate is None:
         return handler(number, frame)
-    if not gate.called(lane, number):
+    place = gate.called(lane, number, frame)
+    if place is None:
         return None
+    interrupted = lanes.current()
+    token = LANE.set(lane)
     gate.handling += 1
+    asleep, gate.asleep = gate.asleep, False
+    raised = True
     try:
-        return handler(number, frame)
+        given = hand_over(handler, number, frame, place)
+        raised = False
     finally:
         gate.handling -= 1
+        gate.asleep, gate.slept = asleep, max(gate.slept, int(asleep))
+        LANE.reset(token)
+        if raised and interrupted is not None:
+            interrupted.session.interrupted(interrupted, place)
+        gate.handled(place, raised=raised)
+    return given
 
 
 def comes_anyway(number: object) -> bool:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import real, stall
 from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.signals import Interruptions, SignalTurn
+from otel_agent_replay.boundary.signals import Interruption, Interruptions, SignalTurn
 from otel_agent_replay.boundary.stall import Look
 from otel_agent_replay.boundary.stuck import incomplete
 from otel_agent_replay.errors import DivergenceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
 
     from otel_agent_replay.boundary.lanes import Lane
     from otel_agent_replay.boundary.loops import LoopWatch
@@ -120,7 +121,7 @@ class ReplayGate(Delivery):
         place = completion.place
         if self.detached:
             completion.state = State.PASSED
-        elif self.nested == 0 and self.top <= 1 and not self._waiting and not self._free and place is not NEVER:
+        elif self.alone and place is not NEVER and not (self._waiting or self._free or self._interruptions.waiting):
             if isinstance(place, int) and place >= self._place:
                 self._place = place + 1
             self.passed(completion)
@@ -170,8 +171,34 @@ class ReplayGate(Delivery):
                 self._enqueue(turn)
             self._held()
 
-    def called(self, lane: Lane, number: int) -> bool:
+    def called(self, lane: Lane, number: int, frame: FrameType | None) -> int | None:
         return self._interruptions.called(number)
+
+    def handled(self, place: int, *, raised: bool) -> None:
+        with self.lock:
+            broken = self._interruptions.ended(place, raised=raised)
+            if broken is not None and broken.state is State.QUEUED:
+                self._parked.discard(broken)
+                broken.fails()
+                self._grant(broken)
+
+    def interruption(
+        self, lane: Lane, place: int, error: BaseException | None, unbroken: Callable[[], BaseException]
+    ) -> Interruption | None:
+        """What a call waits for that the signal in this place ended; None where no signals are sent here."""
+        if self.detached or not self._interruptions.numbers:
+            return None
+        return Interruption(self, lane, place, error, unbroken)
+
+    def comes_into(self, places: Iterable[int]) -> None:
+        """The main thread is in the call into which the handlers of these signals raised."""
+        with self.lock:
+            for place in places:
+                self._interruptions.comes_into(place)
+
+    def next_signal(self, place: int) -> int | None:
+        """The place of the signal that comes next after this one; None for none."""
+        return self._interruptions.next_after(place)
 
     def expects(self, number: int) -> bool:
         return number in self._interruptions.numbers
@@ -200,6 +227,8 @@ class ReplayGate(Delivery):
     def passed(self, completion: Completion) -> None:
         completion.state = State.PASSED
         self._woken.discard(completion)
+        if completion.lane.parent is None and not isinstance(completion, SignalTurn):
+            self._interruptions.went_on()
         if completion.place is not FREE:
             completion.seq = completion.place if isinstance(completion.place, int) else None
         super().passed(completion)
@@ -242,6 +271,9 @@ class ReplayGate(Delivery):
         place = completion.place
         if self._ended:
             self._fail(completion)
+        elif isinstance(completion, Interruption) and not self._interruptions.await_(completion):
+            completion.fails()
+            self._grant(completion)
         elif place is NEVER:
             if completion.state is State.QUEUED and not completion.last_resort:
                 self._parked.add(completion)
@@ -261,7 +293,8 @@ class ReplayGate(Delivery):
         if self._interruptions.waiting:
             return None
         coming = self._waiting.get(self._place)
-        if isinstance(coming, SignalTurn) and coming.party is not None and coming.party.quiet:
+        held = isinstance(coming, SignalTurn) and coming.held
+        if isinstance(coming, SignalTurn) and not held and coming.party is not None and coming.party.quiet:
             del self._waiting[self._place]
             self._take()
             return coming  # ahead of what is new, too: the thread may be in a loop that ends by the signal
@@ -273,6 +306,8 @@ class ReplayGate(Delivery):
         blocking = self._blocking()
         if blocking is not None:
             return blocking
+        if held:
+            return None
         while True:
             completion_ = self._waiting.pop(self._place, None)
             if completion_ is not None:
@@ -328,6 +363,9 @@ class ReplayGate(Delivery):
         """Nothing can come by itself: skip to the next place that is asked for, or let a timeout come."""
         if self._waiting:
             place = min(self._waiting)
+            coming = self._waiting[place]
+            if isinstance(coming, SignalTurn):
+                coming.held = False  # the thread does not come to the call that it came into
             self.skipped.extend(place for place in range(self._place, place) if place not in self._left)
             self._place = place
             return True
@@ -430,7 +468,9 @@ class ReplayGate(Delivery):
         # By when looks began, not by when this thread came to judge them: meanwhile the world may have answered.
         self._settled_at = self._settled_at or look.began
         patience = PATIENCE if self._open_to_world() else 0.0
-        if self._place not in self._waiting and all(isinstance(each, SignalTurn) for each in self._waiting.values()):
+        coming = self._waiting.get(self._place)
+        held = isinstance(coming, SignalTurn) and coming.held
+        if (coming is None or held) and all(isinstance(each, SignalTurn) for each in self._waiting.values()):
             patience = LAST_PATIENCE if self._waiting else patience
         if not self._waiting and not self._deadlines:
             # A divergence may have ended, in a task or thread, what the others wait for.

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
+from otel_agent_replay.boundary.handlers import raised_by
 from otel_agent_replay.boundary.lanes import LANE, Lane
 from otel_agent_replay.recording.values import Attribute, Ended, Kind, Outcome, Raised, Returned
 
@@ -99,8 +100,8 @@ class Answer:
     left: bool = False
     """The recorded reader stopped before the end: reading on is a divergence, which `past_end` raises."""
     parked: Turn | None = None
-    """To be waited for before anything else: the recorded caller was cancelled before a response came, so
-    this is never granted and ends only with the cancellation."""
+    """To be waited for before anything else: the recorded caller was cancelled before a response came, or the handler
+    of a signal raised, so this is never granted and ends only with that."""
 
 
 class Crossing(Protocol):
@@ -119,6 +120,15 @@ class Crossing(Protocol):
 
     def turn(self, outcome: Outcome) -> Turn | None:
         """What to wait for before the program sees `outcome`; None for nothing."""
+
+    def interrupted(self, outcome: Outcome, error: BaseException) -> tuple[Outcome, Turn | None]:
+        """While `outcome` waited for its turn, the handler of a signal raised `error`.
+
+        Gives what the program is to see, and what that has to wait for; None for nothing.
+        """
+
+    def pause(self) -> Turn | None:
+        """Replaying: what a sleep of the code beneath has to wait for, as a signal ended it; None for nothing."""
 
     def restored(self, outcome: Outcome) -> Outcome:
         """Replaying: what the call changed of what it was handed is put back now. Gives what the program is to see.
@@ -184,6 +194,9 @@ class Session(Protocol):
     def slept(self, lane: Lane, seconds: float) -> None:
         """Replaying: let the virtual clock of this lane pass over a sleep that took no time."""
 
+    def interrupted(self, lane: Lane, place: int) -> None:
+        """The handler of the signal in this place of the order has raised into what runs in `lane`."""
+
     def declare(self, values: dict[str, Json]) -> None:
         """Add to the declared outcome of the run."""
 
@@ -227,10 +240,14 @@ def cross(crossing: Crossing) -> Script:
     if outcome is None:
         outcome = yield Perform(crossing.lane)
     turn = crossing.turn(outcome)
-    if turn is not None:
+    while turn is not None:
         waited = yield turn
+        turn = None
         if isinstance(waited, Raised):
-            outcome = waited
+            if raised_by(waited.error) is None:
+                outcome = waited
+            else:
+                outcome, turn = crossing.interrupted(outcome, waited.error)
     outcome = crossing.restored(outcome)
     crossing.close(outcome)
     return outcome

@@ -14,14 +14,16 @@ import signal
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Final
 
-from otel_agent_replay.boundary.completions import Completion, State
+from otel_agent_replay.boundary.completions import NEVER, Completion, State
+from otel_agent_replay.boundary.handlers import UNPLACED, raised_by, told
 from otel_agent_replay.boundary.lanes import ROOT
 from otel_agent_replay.boundary.stall import Look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from otel_agent_replay.boundary.completions import Due
     from otel_agent_replay.boundary.lanes import Lane
@@ -47,6 +49,8 @@ class Arrival:
     """In which sleep it came, counted from 0 since `after`; None where the main thread was not asleep."""
     after: int
     """The last place of the main lane before it; -1 for none."""
+    inside: bool = False
+    """Its handler raised into a call, so it is to come there."""
 
 
 def key_of(number: int, slept: int | None) -> str:
@@ -58,8 +62,13 @@ def key_of(number: int, slept: int | None) -> str:
     return f"{PREFIX}{name}" if slept is None else f"{PREFIX}{name}:{slept}"
 
 
-def arrivals(events: Iterable[OrderEvent], places: Iterable[int]) -> list[Arrival]:
-    """The signals of a run, in order, from its order events and the places of its main lane's crossings."""
+def arrivals(
+    events: Iterable[OrderEvent], places: Iterable[int], inside: Container[int] = frozenset()
+) -> list[Arrival]:
+    """The signals of a run, in order, from its order events and the places of its main lane's crossings.
+
+    Those in the places `inside` came into calls.
+    """
     main = [event for event in events if event.lane == ROOT]
     taken = sorted({*places, *(event.seq for event in main)})
     found = []
@@ -68,7 +77,7 @@ def arrivals(events: Iterable[OrderEvent], places: Iterable[int]) -> list[Arriva
         number = _number(name) if event.key.startswith(PREFIX) else None
         if number is not None and event.seq >= 0 and (slept.isdecimal() or not slept):
             after = max((place for place in taken if place < event.seq), default=-1)
-            found.append(Arrival(event.seq, number, int(slept) if slept else None, after))
+            found.append(Arrival(event.seq, number, int(slept) if slept else None, after, event.seq in inside))
     return found
 
 
@@ -83,14 +92,66 @@ def _number(name: str) -> int | None:
 class SignalTurn(Completion):
     """The call of a handler, in a replay: waits for its place from the beginning, or from its sleep on."""
 
-    __slots__ = ("look", "number", "sent")
+    __slots__ = ("held", "look", "number", "sent")
 
     def __init__(self, gate: ReplayGate, lane: Lane, arrival: Arrival) -> None:
         place: Due = arrival.place
         super().__init__(gate, lane, key_of(arrival.number, arrival.slept), 0, place)
         self.number = arrival.number
+        self.held = arrival.inside
+        """It is to come into a call that the thread has not come to."""
         self.sent = self.look = 0
         """How often it was sent, and the sampler's latest look when it was sent last."""
+
+
+class Interruption(Completion):
+    """Where the handler of a signal raised into a call: waits until it does again. Never comes by itself.
+
+    Args:
+        place: of the signal.
+        error: what the call, or its attempt, raised then; None where that is not known.
+        unbroken: makes what is raised where the handler returns, or is not called at all.
+    """
+
+    __slots__ = ("_unbroken", "_was", "signal")
+
+    def __init__(
+        self,
+        gate: ReplayGate,
+        lane: Lane,
+        place: int,
+        error: BaseException | None,
+        unbroken: Callable[[], BaseException],
+    ) -> None:
+        super().__init__(gate, lane, "signal", place, NEVER)
+        self.signal = place
+        self._was = error
+        self._unbroken = unbroken
+
+    def fails(self) -> None:
+        """Nothing raises here. Called with the gate's lock held."""
+        self.error = self._unbroken()
+
+    def wait(self) -> None:
+        made: BaseException | None = None
+        try:
+            super().wait()
+        except BaseException as error:
+            made = error if raised_by(error) is None else told(self._was, error)
+            if made is error:
+                raise
+        try:
+            if made is not None:
+                raise made
+            if self.error is not None:
+                raise self.error
+        finally:
+            del made  # no reference cycle through the traceback
+
+    async def wait_async(self) -> None:
+        await super().wait_async()
+        if self.error is not None:
+            raise self.error
 
 
 class Interruptions:
@@ -108,14 +169,21 @@ class Interruptions:
         """Their place has come; to be sent at the sampler's next look."""
         self._sent: list[SignalTurn] = []
         """Sent; their handlers have not been called yet."""
-        self._raised = 0
+        self._raised: Arrival | None = None
         """Raised in a sleep just now."""
-        self._echoes: dict[int, int] = {}
-        """By number: how often a signal may come once more, for it was sent again just as it was noticed."""
+        self._echoes: set[int] = set()
+        """Numbers of signals that may come once more, for they were sent again just as they were noticed."""
+        self._sending = RLock()
+        """Whether a signal has been noticed, and whether to send it again, is settled by one thread at a time."""
+        self._left: set[int] = set()
+        """Places of those whose handlers have not ended."""
+        self._broken: dict[int, Interruption] = {}
+        """Calls that wait for them, by place."""
 
     def begin(self, lane: Lane, expected: Sequence[Arrival]) -> list[SignalTurn]:
         """The main thread begins to run the program: the turns that wait from now on."""
         self.numbers = frozenset(arrival.number for arrival in expected)
+        self._left = {arrival.place for arrival in expected}
         self._asleep = [arrival for arrival in expected if arrival.slept is not None]
         party = self._gate.here(lane) if expected else None
         turns = [SignalTurn(self._gate, lane, arrival) for arrival in expected if arrival.slept is None]
@@ -135,6 +203,33 @@ class Interruptions:
         """Whether any is under way."""
         return bool(self._due or self._sent)
 
+    def comes_into(self, place: int) -> None:
+        """The thread has come to the call into which the handler of this signal raised. The gate's lock is held."""
+        for turn in self._waiting:
+            if turn.place == place:
+                turn.held = False
+
+    def await_(self, broken: Interruption) -> bool:
+        """A call waits for the handler of a signal to raise; False where it will not. The gate's lock is held."""
+        if broken.signal not in self._left:
+            return False
+        self._broken[broken.signal] = broken
+        self.comes_into(broken.signal)
+        return True
+
+    def next_after(self, place: int) -> int | None:
+        """The signal that comes next after this place, whatever it came into; None for none."""
+        waiting = (turn.place for turn in (*self._waiting, *self._due, *self._sent))
+        return min((each for each in waiting if isinstance(each, int) and each > place), default=None)
+
+    def ended(self, place: int, *, raised: bool) -> Interruption | None:
+        """A handler has ended, or is not to be called. Gives the call that waits for it in vain."""
+        self._left.discard(place)
+        broken = self._broken.pop(place, None)
+        if broken is None or (raised and broken.party is not None and broken.party.ident == get_ident()):
+            return None
+        return broken
+
     def send(self) -> None:
         """Send what is due. Never with the gate's lock held: the main thread may want it.
 
@@ -146,45 +241,55 @@ class Interruptions:
                 self._sent.append(turn)
             else:  # the program handles it no more
                 self._gate.passed(turn)
+                self._gate.handled(turn.seq or 0, raised=False)
         for turn in tuple(self._sent):
             assert turn.party is not None
             turn.party.since = Look.latest  # it is not blocked
-            if turn.sent == 0 or Look.latest - turn.look >= UNNOTICED:
-                turn.sent, turn.look = turn.sent + 1, Look.latest
-                _send(turn.party.ident, turn.number)
+            with self._sending:
+                if turn in self._sent and (turn.sent == 0 or Look.latest - turn.look >= UNNOTICED):
+                    turn.sent, turn.look = turn.sent + 1, Look.latest
+                    _send(turn.party.ident, turn.number)
 
-    def called(self, number: int) -> bool:
-        """A handler is about to be called, in the main thread: whether to call it now, and not a little later."""
-        for turn in self._sent:
-            if turn.number == number:
+    def called(self, number: int) -> int | None:
+        """A handler is about to be called, in the main thread: its place, or None where it is not called now."""
+        with self._sending:
+            turn = next((turn for turn in self._sent if turn.number == number), None)
+            if turn is not None:
                 self._sent.remove(turn)
                 if self._gate.lock._is_owned():  # type: ignore[attr-defined]  # it may raise, and leave things half done
                     turn.sent = 0
                     self._due.append(turn)
-                    return False
-                self._echoes[number] = turn.sent - 1
-                self._gate.passed(turn)
-                assert turn.party is not None
-                self._gate.woken(turn.party)
-                return True
-        if number == self._raised:
-            self._raised = 0
-            return True
-        echoes = self._echoes.get(number, 0)
-        self._echoes[number] = max(0, echoes - 1)
-        if echoes == 0:
-            self._came_by_itself(number)
-        return echoes == 0
+                    return None
+                if turn.sent > 1:
+                    self._echoes.add(number)
+        if turn is not None:
+            self._gate.passed(turn)
+            assert turn.party is not None
+            self._gate.woken(turn.party)
+            return turn.seq
+        raised, self._raised = self._raised, None
+        if raised is not None and raised.number == number:
+            return raised.place
+        if number in self._echoes:
+            self._echoes.discard(number)
+            return None
+        return self._came_by_itself(number)
 
-    def _came_by_itself(self, number: int) -> None:
+    def went_on(self) -> None:
+        """The main lane has come to something else: a signal that was sent twice has come, or never will."""
+        self._echoes.clear()
+
+    def _came_by_itself(self, number: int) -> int:
         """The program has sent it to itself, as it did in the recording: it will not be sent once more."""
         early = next((arrival for arrival in self._asleep if arrival.number == number), None)
         turn = next((turn for turn in self._waiting if turn.number == number), None)
         if early is not None and (turn is None or not isinstance(turn.place, int) or early.place < turn.place):
             self._asleep.remove(early)
-        elif turn is not None:
+            return early.place
+        if turn is not None:
             self._waiting.remove(turn)
             self._gate.give_up(turn)
+        return turn.place if turn is not None and isinstance(turn.place, int) else UNPLACED
 
     def in_sleep(self, sleep: Completion) -> None:
         """The main thread sleeps: raise what came in this sleep. Raises what the handlers raise."""
@@ -193,7 +298,7 @@ class Interruptions:
             if isinstance(sleep.place, int) and sleep.place < arrival.place:
                 sleep.wait()
             SignalTurn(self._gate, sleep.lane, arrival).wait()
-            self._raised = arrival.number
+            self._raised = arrival
             signal.raise_signal(arrival.number)
 
     def _comes(self, sleep: Completion) -> Arrival | None:

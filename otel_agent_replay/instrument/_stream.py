@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
+from otel_agent_replay.boundary.handlers import raised_by
 from otel_agent_replay.boundary.lanes import LANE
-from otel_agent_replay.boundary.order import call_handler
 from otel_agent_replay.boundary.shield import fault
 from otel_agent_replay.instrument import _coding, genai
 from otel_agent_replay.instrument._failures import RAISED
@@ -53,6 +53,7 @@ class Tap:
         "_lane",
         "_order",
         "_reading",
+        "_since",
         "_undo",
     )
 
@@ -70,6 +71,8 @@ class Tap:
         self._count = 0
         self._done = False
         self._garbled = False
+        self._since = getattr(self._order, "last", -1)
+        """Place of what the main lane saw last before the body."""
 
     def away(self, *, blocks: bool) -> Token[Lane | None]:
         """The transport's own code is about to run: its timers and locks are none of the program's.
@@ -114,7 +117,7 @@ class Tap:
         The end of a body, and a connection that breaks, may come long after the last chunk. What the handler of a
         signal raises has a place already: that of the signal.
         """
-        if self._done or (error is not None and _by_signal(error)):
+        if self._done or raised_by(error, self._since) is not None:
             return None
         return self._exchange.chunk_turn(self._count)
 
@@ -251,18 +254,6 @@ class AsyncTap(wrapt.BaseObjectProxy[Any]):
         self._self_tap.finish(End.ABANDONED)
 
 
-def _by_signal(error: BaseException | None) -> bool:
-    """Whether the handler of a signal raised this, or what it was made of."""
-    while error is not None:
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code is call_handler.__code__:
-                return True
-            trace = trace.tb_next
-        error = error.__cause__ or error.__context__
-    return False
-
-
 class Played:
     """A recorded body, as far as the program has read it.
 
@@ -298,6 +289,11 @@ class Played:
             raise error
         return None
 
+    def broke(self, error: BaseException) -> None:
+        """Waiting for the turn raised."""
+        if self._next >= len(self._chunks) and self._answer.error is not None and not self._answer.left:
+            self.finish(End.RAISED, error)
+
     def finish(self, how: End, error: BaseException | None = None) -> None:
         self._exchange.end(how, error)
 
@@ -328,7 +324,11 @@ class SyncPlayed:
         while True:
             turn = self._played.turn()
             if turn is not None:
-                turn.wait()
+                try:
+                    turn.wait()
+                except BaseException as error:
+                    self._played.broke(error)
+                    raise
             chunk = self._played.take()
             if chunk is None:
                 return

@@ -272,6 +272,8 @@ def _served(
     if answer.parked is not None:
         waited = yield answer.parked
         if isinstance(waited, Raised):
+            if held is not None and answer.error is not None and not isinstance(answer.error, _unconnected(family)):
+                held.sent()
             _failed(exchange, waited, held)
             return waited
     if answer.head is None:

@@ -298,7 +298,7 @@ class Masker:
             error = self.value(error)
         if head is attempt.head and chunks is attempt.chunks and error is attempt.error and request is attempt.request:
             return attempt
-        return Attempt(request, head, chunks, attempt.offsets, attempt.end, error, attempt.seqs)
+        return Attempt(request, head, chunks, attempt.offsets, attempt.end, error, attempt.seqs, attempt.signal)
 
     def headers(self, headers: Headers) -> Headers:
         """Headers, credentials by name masked but for their scheme, cookies but for their names."""

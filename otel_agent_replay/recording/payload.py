@@ -8,6 +8,7 @@
 | `y` | what a generator gave, in order, as the codec wrote it | [] |
 | `c` | what the call was handed as it was afterwards, where it changed something of it, as `changed` wrote it | null |
 | `s` | which objects of it are which, as `changed.identities` tells | {} |
+| `k` | signals whose handlers raised into it: place in the run's order, and attempts begun, of each | [] |
 | `I`, `O`, `Y`, `C`, `S` | reference to the JSON of the same, where it is long | |
 | `a` | HTTP attempts, each as below | [] |
 
@@ -26,6 +27,7 @@
 | `q` | place of each chunk in the run's order, or null | [] |
 | `e` | how it ended | ended; unfinished where no response came |
 | `x` | the error, as the codec wrote it | null |
+| `k` | place of the signal whose handler raised it | null |
 
 A null among headers stands for the length of the body. References are those of `contents`; a rope leaves out its
 tag and, where it is `ident(span_id, slot)`, its name.
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from otel_agent_replay.recording.values import CrossingRecord, Headers, Json
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 SHORT_VALUE = 200
 """Characters of JSON: an input or outcome up to this many stands in the payload, more is content stored once."""
@@ -118,6 +121,8 @@ def compose(
             payload[slot.upper()] = named(slot, text.encode())
         else:
             payload[slot] = value
+    if record.signals:
+        payload["k"] = [list(signal) for signal in record.signals]
     if record.attempts:
         known = {} if requests is None else requests
         attempts = record.attempts if mask is None else mask.attempts(record.attempts)
@@ -189,6 +194,8 @@ def _course(attempt: Attempt, *, has_data: bool) -> Iterator[tuple[str, Json]]:
         yield "e", str(attempt.end)
     if attempt.error is not None:
         yield "x", attempt.error
+    if attempt.signal is not None:
+        yield "k", attempt.signal
 
 
 def _usual_end(head: WireHead | None) -> End:
@@ -283,6 +290,7 @@ def restore(payload: dict[str, Json], base: CrossingRecord, resolve: Callable[[J
         items=_items(stored.value("y", base.span_id, resolve)),
         after=stored.value("c", base.span_id, resolve),
         same=same if isinstance(same, dict) else {} if same is None else _malformed("`s`", same),
+        signals=stored.pairs("k"),
         attempts=[
             _StoredAttempt(found, number, base.span_id, resolve).attempt() for number, found in enumerate(attempts)
         ],
@@ -295,7 +303,7 @@ class _Stored:
     def __init__(self, found: Json) -> None:
         self.found = found if isinstance(found, dict) else _malformed("an attempt", found)
 
-    def get(self, key: str, kind: type[T], default: T) -> T:
+    def get(self, key: str, kind: type[T], default: D) -> T | D:
         """The value of this type, or the default where there is none."""
         value = self.found.get(key, default)
         return value if type(value) is kind or value is default else _malformed(f"`{key}`", value)
@@ -313,6 +321,13 @@ class _Stored:
         """A list of integers."""
         values = self.get(key, list, [])
         return values if all(type(value) is int for value in values) else _malformed(f"`{key}`", values)
+
+    def pairs(self, key: str) -> list[list[int]]:
+        """A list of pairs of integers."""
+        values = self.get(key, list, [])
+        if all(type(pair) is list and [type(value) for value in pair] == [int, int] for pair in values):
+            return values
+        return _malformed(f"`{key}`", values)
 
 
 class _StoredAttempt(_Stored):
@@ -343,6 +358,7 @@ class _StoredAttempt(_Stored):
             self._end(head),
             self.found.get("x"),
             self.get("q", list, []),
+            self.get("k", int, None),
         )
 
     def _request(self) -> WireRequest:

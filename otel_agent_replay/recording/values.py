@@ -105,6 +105,8 @@ class Attempt:
     """The encoded exception, where the transport or the stream raised."""
     seqs: list[int | None] = field(default_factory=list)
     """Place of each chunk in the run's order, and of the end or error that followed where the program saw one."""
+    signal: int | None = None
+    """Place of the signal whose handler raised the error."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,8 @@ class CrossingRecord:
     """Semantic attributes (`gen_ai.*` and the like), payload-free."""
     name: str = ""
     """Span name."""
+    signals: list[list[int]] = field(default_factory=list)
+    """Signals whose handlers raised while the call lasted: the place of each, and how many attempts had begun."""
 
 
 CREDENTIAL = "environment:credential"

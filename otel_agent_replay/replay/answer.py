@@ -170,6 +170,9 @@ class ReplaySession:
     def slept(self, lane: Lane, seconds: float) -> None:
         self.readings.slept(seconds)
 
+    def interrupted(self, lane: Lane, place: int) -> None:
+        """What a handler raises comes to the program by itself."""
+
     def declare(self, values: dict[str, Json]) -> None:
         self.declared.update(values)
 
@@ -227,7 +230,9 @@ class ReplaySession:
         """The signals whose handlers were called in the main thread, in order."""
         records = self.recording.crossings
         places = (record.seq for record in records if record.position.lane == ROOT and record.seq is not None)
-        return arrivals(self.recording.order, places)
+        inside = {place for record in records for place, _ in record.signals}
+        inside.update(attempt.signal for record in records for attempt in record.attempts if attempt.signal is not None)
+        return arrivals(self.recording.order, places, inside)
 
     def departed(self) -> bool:
         """Whether a divergence has been raised."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary.callers import AGENT, caller, frames, kind_of
+from otel_agent_replay.boundary.handlers import raised_by
+from otel_agent_replay.boundary.handlers import told as raised_instead
 from otel_agent_replay.boundary.lanes import Lane, child_path
 from otel_agent_replay.boundary.order import FREE, NEVER
 from otel_agent_replay.boundary.session import was_cancelled
@@ -125,6 +127,9 @@ class ReplayedCrossing:
         record = self.record
         assert record is not None  # match() found it or raised
         if number >= len(record.attempts):
+            signal = self._paused()
+            if signal is not None:  # its handler raised before this attempt
+                return ReplayedExchange(self, Attempt(request, end=End.RAISED, signal=signal), kept)
             if self._was_left(record):  # while it paused before this attempt, which takes no time now
                 return ReplayedExchange(self, Attempt(request, end=End.ABANDONED), kept)
             raise self._depart(
@@ -158,9 +163,52 @@ class ReplayedCrossing:
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None
         place: Due = FREE if record.seq is None else record.seq
+        signals = [signal for signal, _ in record.signals]
+        self._session.order.comes_into(signals)
+        if record.seq is None and signals:  # while it waited for its turn
+            ended = self._interruption(signals[-1], None)
+            if ended is not None:
+                return ended
         if record.seq is None and left:
             place = NEVER  # the caller was cancelled before it saw this, if only while others came to theirs
         return self._session.due(self._caller, self.position.key, self.position.ordinal, place)
+
+    def interrupted(self, outcome: Outcome, error: BaseException) -> tuple[Outcome, Turn | None]:
+        """A call that is answered as a whole has its recorded outcome, whatever its code made of what was raised."""
+        record = self.record
+        signals = () if record is None or record.wire else [signal for signal, _ in record.signals]
+        if record is None or raised_by(error) not in signals:
+            return Raised(error), None
+        if isinstance(outcome, Raised):
+            outcome = Raised(raised_instead(outcome.error, error))
+        if record.seq is None:
+            return outcome, None
+        return outcome, self._session.due(self._caller, self.position.key, self.position.ordinal, record.seq)
+
+    def pause(self) -> Turn | None:
+        signal = self._paused()
+        return None if signal is None else self._interruption(signal, None)
+
+    def _paused(self) -> int | None:
+        """The signal whose handler raised between two attempts, where this call is now; None for none."""
+        record = self.record
+        if record is None:
+            return None
+        own = {attempt.signal for attempt in record.attempts}
+        began = (signal for signal, begun in record.signals if begun == self._attempts and signal not in own)
+        return next(began, None)
+
+    def _interruption(self, signal: int, error: BaseException | None) -> Turn | None:
+        """What to wait for where the handler of the signal in this place raised; None where none are sent."""
+        return self._session.order.interruption(self.lane, signal, error, self._unbroken)
+
+    def _unbroken(self) -> BaseException:
+        return self._depart(
+            self._departure(
+                DivergenceClass.DIVERGED,
+                "the handler of a signal, which ended this call when it was recorded, raises nothing into it now",
+            )
+        )
 
     def restored(self, outcome: Outcome) -> Outcome:
         """Put back what the call changed of what it was handed; the outcome's parts that are parts of it are those."""
@@ -240,7 +288,11 @@ class ReplayedCrossing:
         )
 
     def exchange_turn(self, attempt: Attempt) -> Turn | None:
-        """Where the caller was cancelled before a response came: a place that never comes."""
+        """Where the caller was cancelled before a response came, or a signal ended it: a place that never comes."""
+        if attempt.signal is not None and attempt.head is None:
+            ended = self._interruption(attempt.signal, self.error_of(attempt))
+            if ended is not None:
+                return ended
         left = attempt.end is End.ABANDONED or (self.record is not None and self._was_left(self.record))
         if attempt.head is None and attempt.error is None and left:
             return self._session.due(self.lane, "response", self.lane.ordinal("response"), NEVER)
@@ -250,6 +302,10 @@ class ReplayedCrossing:
         cancelled = attempt.end is End.ABANDONED and attempt.error is not None
         ended = attempt.end is End.UNFINISHED and self._session.recording.run.end is not End.UNFINISHED
         seen = len(attempt.chunks) - (len(attempt.seqs) == len(attempt.chunks) - 1)  # the last one was held back
+        if index >= seen and attempt.signal is not None:
+            interrupted = self._interruption(attempt.signal, self.error_of(attempt))
+            if interrupted is not None:
+                return interrupted
         if index >= seen and (cancelled or ended):
             # The reader was cancelled, or its run ended, while it waited for a chunk, or for the end: that never comes
             # here either.

@@ -27,6 +27,7 @@ from otel_agent_replay.recording.values import (
     OrderEvent,
     ReadingRecord,
 )
+from otel_agent_replay.replay.marks import enclosing
 from otel_agent_replay.replay.recorded import RecordedCrossing
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class RecordSession:
         self.captured = captured(run.world)
         self.trace_id, self.run_id = run.trace_id, run.run_id
         self.root = Lane(self)
-        self.order = gate(self._numbered, self.note)
+        self.order: Gate = gate(self._numbered, self.note)
         self._sink = sink
         self._lock = threading.RLock()  # a finaliser may come back here
         self._servings: set[str] = set()
@@ -167,6 +168,16 @@ class RecordSession:
 
     def slept(self, lane: Lane, seconds: float) -> None:
         """A recorded sleep took its time: nothing to do."""
+
+    def interrupted(self, lane: Lane, place: int) -> None:
+        """Keep with each call that it came into what the handler of a signal raised."""
+        try:
+            crossing = enclosing(lane, RecordedCrossing)
+            while crossing is not None:
+                crossing.broken(place)
+                crossing = enclosing(crossing.lane.parent, RecordedCrossing)
+        except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
+            fault("keeping a signal", error, self.note)
 
     def declare(self, values: dict[str, Json]) -> None:
         self.declared.update(values)

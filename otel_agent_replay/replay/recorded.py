@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import real
+from otel_agent_replay.boundary.handlers import raised_by
 from otel_agent_replay.boundary.lanes import Lane
 from otel_agent_replay.boundary.session import was_cancelled
 from otel_agent_replay.boundary.shield import fault
@@ -54,6 +55,8 @@ class RecordedCrossing:
         self._finished = False
         self._exchanges = 0
         self._items_open = False
+        self._since = session.order.last
+        """Place of what the main lane saw last before this call."""
         self._handle = session.opened(self)
 
     def begin(self, call: Call, lane: Lane) -> None:
@@ -101,6 +104,21 @@ class RecordedCrossing:
             attempt.seqs.append(seq)
 
         return self._session.numbered(self.lane, "chunk", self.lane.ordinal("chunk"), tell)
+
+    def interrupted(self, outcome: Outcome, error: BaseException) -> tuple[Outcome, None]:
+        place = raised_by(error, self._since)
+        if place is not None:
+            self.broken(place)
+        return Raised(error), None
+
+    def broken(self, place: int) -> None:
+        """The handler of the signal in this place of the order has raised into this call."""
+        with self._lock:
+            if not self._finished:
+                self.record.signals.append([place, len(self.record.attempts)])
+
+    def pause(self) -> None:
+        return None
 
     def restored(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -165,6 +183,11 @@ class RecordedCrossing:
                 self.record.end = End.RETURNED if attempt.end is End.ENDED else attempt.end
         self._finish()
 
+    @property
+    def place(self) -> int:
+        """Of what the main lane has seen last."""
+        return self._session.order.last
+
     def _number(self, seq: int) -> None:
         self.record.seq = seq
 
@@ -215,6 +238,7 @@ class RecordedExchange:
         self._crossing = crossing
         self.attempt = attempt
         self._since = real.perf_counter_ns()
+        self._after = crossing.place
         self._ended = False
 
     def head(self, head: WireHead) -> None:
@@ -232,6 +256,7 @@ class RecordedExchange:
             self.attempt.end = how
             if error is not None:
                 self.attempt.error = _with_trace(error)
+                self.attempt.signal = raised_by(error, self._after)
             self._crossing.exchange_ended(self.attempt)
         except Exception as failure:  # noqa: BLE001 (recording never hurts the agent)
             fault("ending an attempt", failure)

@@ -270,6 +270,9 @@ def _sleep(original: Callable[[Any], None]) -> Callable[..., None]:
             original(seconds)
             return
         turn = sleep_turn(lane) if lanes.strand() is lane else None
+        pause = lane.beneath.pause() if lane.beneath is not None and lane.session.replaying else None
+        if pause is not None:
+            pause.wait()
         try:
             if turn is not None:
                 turn.begin()
