@@ -38,6 +38,9 @@ Due: TypeAlias = "int | Unplaced"
 SLEEP = "clock:sleep"
 """Key of the return of `time.sleep`."""
 
+SIGNALLED = "signalled"
+"""Key of a change of timers or handlers in the main thread, to which no completion but a signal's was nearer."""
+
 UNFIRED = -1
 """The number that is logged for a timer or a timeout that was asked for and never came."""
 

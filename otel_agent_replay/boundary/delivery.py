@@ -141,6 +141,10 @@ class Delivery:
     def handled(self, place: int, *, raised: bool) -> None:
         """It has returned, or `raised`."""
 
+    def timers_change(self, lane: Lane, ordinal: int) -> None:
+        """The main thread sets a timer or a handler, for the how-manyth time."""
+        raise NotImplementedError
+
     def expects(self, number: int) -> bool:
         """Whether this signal is sent to the main thread in its recorded places, and in no other."""
         return False

@@ -16,14 +16,16 @@ costs nothing, so a loaded machine changes no order.
 from __future__ import annotations
 
 import asyncio
+from _thread import start_new_thread
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
-from otel_agent_replay.boundary import real
-from otel_agent_replay.boundary.completions import FREE, UNFIRED, Completion, Due, State
+from otel_agent_replay.boundary import lanes, real
+from otel_agent_replay.boundary.completions import FREE, SIGNALLED, UNFIRED, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.signals import key_of
+from otel_agent_replay.boundary.handlers import in_recorder
+from otel_agent_replay.boundary.signals import key_of, send
 from otel_agent_replay.recording.values import Note, NoteKind
 
 if TYPE_CHECKING:
@@ -55,10 +57,20 @@ SPARSE = 0.005
 """… so of the seconds between two looks at most so many count …"""
 LAST_HOLD = 2.0
 """… and this is the end, by the clock alone."""
+DEFERRAL = 0.0005
+"""Seconds after which a signal is sent again that came while something was being recorded."""
+LONGEST_DEFERRAL = 0.1
+"""Seconds for which a signal is kept from the program while something is being recorded."""
 BLOCKED = 2
 """Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
 BLOCKED_ALONE = 8
 """The same while other threads run: they may keep it from the interpreter's lock, which looks like sleep."""
+
+
+def _send_again(number: int) -> None:
+    """Send a signal to the main thread, a little later."""
+    real.sleep(DEFERRAL)
+    send(lanes.root_thread(), number)
 
 
 class Gate(Delivery):
@@ -89,6 +101,10 @@ class Gate(Delivery):
         self._spent = 0
         self._strikes = 0
         self._ran: int | None = None
+        self._signalled: int | None = None
+        """Place of the latest signal."""
+        self._early: dict[int, float] = {}
+        """Signals that came while something was being recorded, by number, and since when."""
 
     slowest: ClassVar[float] = 0.001
 
@@ -148,9 +164,32 @@ class Gate(Delivery):
         self._log(completion.lane.path, completion.key, completion.ordinal, seq)
 
     def called(self, lane: Lane, number: int, frame: FrameType | None) -> int | None:
+        if self._is_early(number, frame):
+            return None
         key = key_of(number, self.slept - 1 if self.asleep and self.handling == 0 else None)
         self.passed(completion := Completion(self, lane, key, lane.ordinal(key)))
+        self._signalled = self.last
         return completion.seq
+
+    def timers_change(self, lane: Lane, ordinal: int) -> None:
+        if self.last == self._signalled:
+            self.passed(Completion(self, lane, SIGNALLED, ordinal))
+
+    def _is_early(self, number: int, frame: FrameType | None) -> bool:
+        """Whether the main thread is in the middle of recording something: then the signal is sent once more."""
+        owned: bool = self.lock._is_owned()  # type: ignore[attr-defined]
+        if self.finished or not (owned or in_recorder(frame)):
+            self._early.pop(number, None)
+            return False
+        now = real.monotonic()
+        if now - self._early.setdefault(number, now) > LONGEST_DEFERRAL:
+            del self._early[number]
+            return False
+        try:
+            start_new_thread(_send_again, (number,))
+        except RuntimeError:  # there can be no more threads
+            return False
+        return True
 
     def give_up(self, completion: Completion) -> None:
         with self.lock:

@@ -12,6 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+CLOSED = tuple(
+    f"otel_agent_replay.{name}"
+    for name in (
+        "recording.",
+        "telemetry.",
+        "replay.",
+        "boundary.delivery:",
+        "boundary.gate:",
+        "boundary.session:cross",
+        "boundary.session:run",
+        "instrument._stream:Tap.",
+        "instrument.wire:_",
+    )
+)
+"""Modules, and functions in them, in which the recorder does things of its own: no handler may raise in the middle of
+that, and none of it waits for the world."""
+
+DEEPEST = 40
+"""Frames that are looked through for one of ours."""
+
 UNPLACED = -1
 """Stands for the place of a signal that has none in the order of its run."""
 
@@ -23,15 +43,35 @@ def hand_over(
     return handler(number, frame)
 
 
+def in_recorder(frame: FrameType | None) -> bool:
+    """Whether a thread that is interrupted in this frame is in the middle of recording something."""
+    for _ in range(DEEPEST):
+        if frame is None:
+            return False
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("otel_agent_replay."):
+            return f"{module}:{frame.f_code.co_qualname}".startswith(CLOSED)
+        frame = frame.f_back
+    return False
+
+
 def raised_by(error: BaseException | None, since: int = UNPLACED - 1) -> int | None:
     """The place of the signal whose handler raised this, or what it was made of; None for none after `since`."""
     for part in chain(error):
-        trace = part.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code is hand_over.__code__:
-                place = trace.tb_frame.f_locals["place"]
-                return place if isinstance(place, int) and place > since else None
-            trace = trace.tb_next
+        place = came_out_of(part)
+        if place is not None:
+            return place if place > since else None
+    return None
+
+
+def came_out_of(error: BaseException) -> int | None:
+    """The place of the signal whose handler raised just this error."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is hand_over.__code__:
+            place: int = trace.tb_frame.f_locals["place"]
+            return place
+        trace = trace.tb_next
     return None
 
 

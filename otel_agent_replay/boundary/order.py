@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from otel_agent_replay.boundary import lanes, real
 from otel_agent_replay.boundary.callers import timeout_reader
-from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, UNFIRED, Completion, Due, Unplaced
+from otel_agent_replay.boundary.completions import FREE, NEVER, SIGNALLED, SLEEP, UNFIRED, Completion, Due, Unplaced
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.gate import Gate
 from otel_agent_replay.boundary.handlers import hand_over
@@ -127,6 +127,15 @@ def call_handler(number: int, frame: FrameType | None, handler: Callable[[int, F
     return given
 
 
+def timers_change() -> None:
+    """The main thread sets a timer or a handler: signals that came before that come before it in a replay, too."""
+    lane = lanes.process_root
+    gate = ordering(lane)
+    if lane is None or gate is None or get_ident() != lanes.root_thread() or asyncio._get_running_loop() is not None:
+        return
+    gate.timers_change(lane, lane.ordinal(SIGNALLED))
+
+
 def comes_anyway(number: object) -> bool:
     """Whether a signal that a thread sends to this process comes in its recorded place, so that it is not to be sent.
 
@@ -152,4 +161,5 @@ __all__ = [
     "monotonic",
     "ordering",
     "sleep_turn",
+    "timers_change",
 ]

@@ -7,15 +7,20 @@ its lane is on its way to a recorded place. An unknown timeout comes last, when 
 A recorded place that nobody asks for is skipped once nothing in the process can run any more.
 """
 
+# ruff: noqa: SLF001 (it looks into what it patches)
+
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
+from contextlib import suppress
 from itertools import count
+from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar
 
-from otel_agent_replay.boundary import real, stall
-from otel_agent_replay.boundary.completions import FREE, NEVER, SLEEP, Completion, Due, State
+from otel_agent_replay.boundary import lanes, real, stall
+from otel_agent_replay.boundary.completions import FREE, NEVER, SIGNALLED, SLEEP, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
 from otel_agent_replay.boundary.signals import Interruption, Interruptions, SignalTurn
 from otel_agent_replay.boundary.stall import Look
@@ -52,6 +57,10 @@ LAST_PATIENCE = 2.0
 
 def _nothing() -> None:
     """Nothing to do."""
+
+
+class _ReturnedError(Exception):
+    """A handler has returned, so what it came into goes on."""
 
 
 def _never() -> bool:
@@ -182,6 +191,24 @@ class ReplayGate(Delivery):
                 broken.fails()
                 self._grant(broken)
 
+    def timers_change(self, lane: Lane, ordinal: int) -> None:
+        if self.place(lane, SIGNALLED, ordinal) is not FREE:
+            self.turn(lane, SIGNALLED, ordinal).wait()
+
+    def let_come(self, lane: Lane) -> None:
+        """The main thread has come to what was not recorded: if a signal is next, the handler is called first.
+
+        It may have been called in the middle of something that asks the world for nothing. Raises what it raises.
+        """
+        if get_ident() != lanes.root_thread() or asyncio._get_running_loop() is not None:
+            return
+        while isinstance(coming := self._interruptions.under_way or self._waiting.get(self._place), SignalTurn):
+            turn = self.interruption(lane, coming.signal, None, _ReturnedError)
+            if turn is None:
+                return
+            with suppress(_ReturnedError):
+                turn.wait()
+
     def interruption(
         self, lane: Lane, place: int, error: BaseException | None, unbroken: Callable[[], BaseException]
     ) -> Interruption | None:
@@ -195,10 +222,6 @@ class ReplayGate(Delivery):
         with self.lock:
             for place in places:
                 self._interruptions.comes_into(place)
-
-    def next_signal(self, place: int) -> int | None:
-        """The place of the signal that comes next after this one; None for none."""
-        return self._interruptions.next_after(place)
 
     def expects(self, number: int) -> bool:
         return number in self._interruptions.numbers

@@ -10,6 +10,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from otel_agent_replay.boundary.handlers import came_out_of
 from otel_agent_replay.recording.values import Note, NoteKind
 from otel_agent_replay.recording.variables import beginning
 
@@ -27,9 +28,10 @@ def fault(where: str, error: BaseException, note: Callable[[Note], None] | None 
     """Swallow `error`, which happened in our own code at `where`.
 
     Raises:
-        BaseException: `error` itself, under OTEL_AGENT_REPLAY_RAISE.
+        BaseException: `error` itself, under OTEL_AGENT_REPLAY_RAISE; and what the handler of a signal has raised, which
+            is the program's.
     """
-    if os.environ.get(OTEL_AGENT_REPLAY_RAISE):
+    if os.environ.get(OTEL_AGENT_REPLAY_RAISE) or came_out_of(error) is not None:
         raise error
     if where not in _seen:
         _seen.add(where)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "signal:"
 """Keys of such completions begin so."""
-_send: Final = signal.pthread_kill
+send: Final = signal.pthread_kill
 """The real one; a patch stands before it later."""
 UNNOTICED: Final = 5
 """Looks of the sampler after which a signal is sent again."""
@@ -92,12 +92,13 @@ def _number(name: str) -> int | None:
 class SignalTurn(Completion):
     """The call of a handler, in a replay: waits for its place from the beginning, or from its sleep on."""
 
-    __slots__ = ("held", "look", "number", "sent")
+    __slots__ = ("held", "look", "number", "sent", "signal")
 
     def __init__(self, gate: ReplayGate, lane: Lane, arrival: Arrival) -> None:
         place: Due = arrival.place
         super().__init__(gate, lane, key_of(arrival.number, arrival.slept), 0, place)
         self.number = arrival.number
+        self.signal = arrival.place
         self.held = arrival.inside
         """It is to come into a call that the thread has not come to."""
         self.sent = self.look = 0
@@ -203,10 +204,15 @@ class Interruptions:
         """Whether any is under way."""
         return bool(self._due or self._sent)
 
+    @property
+    def under_way(self) -> SignalTurn | None:
+        """The first of those."""
+        return next(iter((*self._sent, *self._due)), None)
+
     def comes_into(self, place: int) -> None:
         """The thread has come to the call into which the handler of this signal raised. The gate's lock is held."""
         for turn in self._waiting:
-            if turn.place == place:
+            if turn.signal == place:
                 turn.held = False
 
     def await_(self, broken: Interruption) -> bool:
@@ -216,11 +222,6 @@ class Interruptions:
         self._broken[broken.signal] = broken
         self.comes_into(broken.signal)
         return True
-
-    def next_after(self, place: int) -> int | None:
-        """The signal that comes next after this place, whatever it came into; None for none."""
-        waiting = (turn.place for turn in (*self._waiting, *self._due, *self._sent))
-        return min((each for each in waiting if isinstance(each, int) and each > place), default=None)
 
     def ended(self, place: int, *, raised: bool) -> Interruption | None:
         """A handler has ended, or is not to be called. Gives the call that waits for it in vain."""
@@ -248,7 +249,7 @@ class Interruptions:
             with self._sending:
                 if turn in self._sent and (turn.sent == 0 or Look.latest - turn.look >= UNNOTICED):
                     turn.sent, turn.look = turn.sent + 1, Look.latest
-                    _send(turn.party.ident, turn.number)
+                    send(turn.party.ident, turn.number)
 
     def called(self, number: int) -> int | None:
         """A handler is about to be called, in the main thread: its place, or None where it is not called now."""

@@ -203,7 +203,7 @@ class ReplayedCrossing:
         return self._session.order.interruption(self.lane, signal, error, self._unbroken)
 
     def _unbroken(self) -> BaseException:
-        return self._depart(
+        return self._session.diverge(
             self._departure(
                 DivergenceClass.DIVERGED,
                 "the handler of a signal, which ended this call when it was recorded, raises nothing into it now",
@@ -325,7 +325,11 @@ class ReplayedCrossing:
         )
 
     def _depart(self, divergence: Divergence) -> DivergenceError:
-        """Keep a divergence of this call, and give what is to be raised."""
+        """Keep a divergence of this call, and give what is to be raised.
+
+        A signal that is due comes first. Raises what its handler raises.
+        """
+        self._session.order.let_come(self._caller)
         error = self._session.diverge(divergence)
         if self.kept is not None:
             self.kept.departed(divergence.kind, error)

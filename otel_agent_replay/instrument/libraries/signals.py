@@ -11,7 +11,7 @@ import signal as signals
 import threading
 from typing import TYPE_CHECKING, Any
 
-from otel_agent_replay.boundary.order import call_handler, comes_anyway
+from otel_agent_replay.boundary.order import call_handler, comes_anyway, timers_change
 from otel_agent_replay.boundary.session import Call
 from otel_agent_replay.boundary.signals import key_of
 from otel_agent_replay.instrument._ambient import Installation, Patches, clock_reading, unbindable
@@ -77,6 +77,7 @@ def _own(handler: Any) -> Any:
 
 def _signal(original: Callable[..., Any]) -> Callable[..., Any]:
     def signal(signalnum: Any, handler: Any) -> Any:
+        timers_change()
         stands = callable(handler) and not isinstance(handler, signals.Handlers)
         return _own(original(signalnum, _Handler(handler) if stands else handler))
 
@@ -133,6 +134,7 @@ def _member(number: int) -> int:
 
 def _timer(source: str, original: Callable[..., tuple[float, float]], given: tuple[Any, ...]) -> tuple[float, float]:
     """What is left of a timer, and its interval, in seconds."""
+    timers_change()
     found = clock_reading(1)
     if found is None:
         return original(*given)
@@ -162,6 +164,7 @@ def _getitimer(original: Callable[..., tuple[float, float]]) -> Callable[..., tu
 
 def _alarm(original: Callable[[Any], int]) -> Callable[..., int]:
     def alarm(_: object, seconds: Any, /) -> int:
+        timers_change()
         found = clock_reading()
         if found is None:
             return original(seconds)
