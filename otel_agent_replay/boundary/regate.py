@@ -202,7 +202,11 @@ class ReplayGate(Delivery):
         """
         if get_ident() != lanes.root_thread() or asyncio._get_running_loop() is not None:
             return
-        while isinstance(coming := self._interruptions.under_way or self._waiting.get(self._place), SignalTurn):
+        while True:
+            with self.lock:
+                coming = self._interruptions.under_way or self._waiting.get(self._place)
+            if not isinstance(coming, SignalTurn):
+                return
             turn = self.interruption(lane, coming.signal, None, _ReturnedError)
             if turn is None:
                 return

@@ -237,10 +237,12 @@ class Interruptions:
         What has not been noticed is sent again, for a thread that is just about to block does not notice.
         """
         while self._due:
-            turn = self._due.popleft()
-            if callable(signal.getsignal(turn.number)):
+            turn = self._due[0]
+            handled = callable(signal.getsignal(turn.number))
+            if handled:
                 self._sent.append(turn)
-            else:  # the program handles it no more
+            self._due.popleft()
+            if not handled:  # the program handles it no more
                 self._gate.passed(turn)
                 self._gate.handled(turn.seq or 0, raised=False)
         for turn in tuple(self._sent):

@@ -1,0 +1,71 @@
+"""What the handler of a signal raises into a call, or does in it, comes again in a replay: once, and there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.replay.interrupted_calls import HEAD, PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def slow_url() -> Iterator[str]:
+    """Where a model server listens that is as slow as it is asked to be."""
+    script = Path(__file__).parent / "slow_server.py"
+    server = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    with server.stdout:
+        yield server.stdout.readline().strip()
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def slow_bench(bench, slow_url: str):
+    bench.base_url = slow_url
+    return bench
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_signal_comes_into(slow_bench, name: str) -> None:
+    live = slow_bench.record(HEAD + PROGRAMS[name])
+    slow_bench.base_url = "http://127.0.0.1:1"
+    for _ in range(2):
+        replayed = slow_bench.replay()
+        assert (replayed.code, replayed.out, replayed.report["divergences"]) == (0, live, []), replayed.err
+
+
+CALLS = {
+    "a model call": 'limited(lambda: text("before=20"))',
+    "a stream": 'limited(lambda: pieces("pieces=2 stall=20"))',
+    "a pause": 'limited(lambda: text("refuse=2 of a pause", retries=3), 0.2)',
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("handling", ["handler=count)", "handler=signal.SIG_IGN)"])
+def test_a_handler_that_raises_no_more_diverges(slow_bench, name: str, handling: str) -> None:
+    """The recording does not know how the call would have gone on."""
+    program = HEAD + CALLS[name] + '\nprint(text("after"))\n'
+    slow_bench.record(program)
+    changed = program.replace("handler=ring", handling.removesuffix(")"))
+    assert changed != program
+    replayed = slow_bench.replay_changed(changed)
+    assert replayed.code == 125, replayed.err
+    assert "raises nothing into it now" in replayed.err
+
+
+def test_a_handler_that_raises_something_else(slow_bench) -> None:
+    """It runs in a replay, so what it raises is what the program sees."""
+    program = HEAD + 'limited(lambda: text("before=20"))\nprint(text("after"))\n'
+    live = slow_bench.record(program)
+    replayed = slow_bench.replay_changed(program.replace("raise TooLate(number)", "raise KeyError(number)"))
+    assert (replayed.code, replayed.report["divergences"]) == (1, []), replayed.err
+    assert replayed.out == live.replace("TooLate", "KeyError")
