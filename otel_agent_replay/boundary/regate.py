@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_agent_replay.boundary import lanes, real, stall
 from otel_agent_replay.boundary.completions import FREE, NEVER, SIGNALLED, SLEEP, Completion, Due, State
 from otel_agent_replay.boundary.delivery import Delivery
-from otel_agent_replay.boundary.signals import Interruption, Interruptions, SignalTurn
+from otel_agent_replay.boundary.interruption import Interruption
+from otel_agent_replay.boundary.signals import Interruptions, SignalTurn
 from otel_agent_replay.boundary.stall import Look
 from otel_agent_replay.boundary.stuck import incomplete
 from otel_agent_replay.errors import DivergenceError
