@@ -29,6 +29,12 @@ CLOSED = tuple(
 """Modules, and functions in them, in which the recorder does things of its own: no handler may raise in the middle of
 that, and none of it waits for the world."""
 
+BELOW = tuple(
+    f"otel_agent_replay.boundary.{name}:"
+    for name in ("callers", "draws", "lanes", "loops", "parties", "real", "shield", "sites", "spots", "stall")
+)
+"""Modules that these call, and the program's calls too."""
+
 DEEPEST = 40
 """Frames that are looked through for one of ours."""
 
@@ -50,7 +56,9 @@ def in_recorder(frame: FrameType | None) -> bool:
             return False
         module = str(frame.f_globals.get("__name__", ""))
         if module.startswith("otel_agent_replay."):
-            return f"{module}:{frame.f_code.co_qualname}".startswith(CLOSED)
+            place = f"{module}:{frame.f_code.co_qualname}"
+            if not place.startswith(BELOW):
+                return place.startswith(CLOSED)
         frame = frame.f_back
     return False
 

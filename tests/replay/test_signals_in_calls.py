@@ -69,3 +69,48 @@ def test_a_handler_that_raises_something_else(slow_bench) -> None:
     replayed = slow_bench.replay_changed(program.replace("raise TooLate(number)", "raise KeyError(number)"))
     assert (replayed.code, replayed.report["divergences"]) == (1, []), replayed.err
     assert replayed.out == live.replace("TooLate", "KeyError")
+
+
+STORM = """
+import signal
+from otel_agent_replay import boundary
+
+class Tick(Exception):
+    pass
+
+raised = caught = 0
+is_open = False
+
+def tick(number, frame):
+    global raised, is_open
+    if is_open:
+        is_open = False
+        raised += 1
+        raise Tick
+
+@boundary("tool", "add")
+def add(number, pile):
+    return pile
+
+pile = {"rows": [{"a": number, "b": "x" * 40} for number in range(50)]}
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for number in range(1500):
+    try:
+        is_open = True
+        add(number, pile)
+        add(number, pile)
+        is_open = False
+    except Tick:
+        caught += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(raised > 20, raised - caught)
+"""
+
+
+def test_what_a_handler_raises_is_not_taken_for_a_fault_of_the_recorder(bench) -> None:
+    """However often a signal comes while something is being recorded, which is most of what this program does."""
+    bench.environment["OTEL_AGENT_REPLAY_RAISE"] = ""  # as it is for everybody: a fault is swallowed
+    assert bench.record(STORM) == "True 0\n"
+    (run,) = bench.runs()
+    assert (run["complete"], run["notes"]) == (True, 0)
