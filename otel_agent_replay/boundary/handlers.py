@@ -6,6 +6,7 @@ one may be wrapped by whatever it came into: a library takes the TimeoutError of
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,7 +95,33 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def told(recorded: BaseException | None, raised: BaseException) -> BaseException:
     """What a call raises into which a handler has raised: the recorded error, where that was made of such a one."""
-    below = list(chain(recorded))[1:]
-    if recorded is None or type(raised) is type(recorded) or not any(type(part) is type(raised) for part in below):
+    if recorded is None:
         return raised
-    return recorded
+    if type(raised) is type(recorded):
+        raised.__traceback__ = _grafted(recorded.__traceback__, raised.__traceback__)
+        return raised
+    return recorded if any(type(part) is type(raised) for part in chain(recorded)) else raised
+
+
+def _grafted(recorded: TracebackType | None, raised: TracebackType | None) -> TracebackType | None:
+    """Where a handler raised, below the recorded frames that it came into: a replay does not run those."""
+    parts = _parts(raised)
+    ours = [place for place, part in enumerate(parts) if part.tb_frame.f_code is hand_over.__code__]
+    own = parts[ours[-1] :] if ours else []
+    was = _parts(recorded)
+    count = len(own) - 1
+    names = [part.tb_frame.f_code.co_name for part in own[1:]]
+    if count < 1 or [part.tb_frame.f_code.co_name for part in was[-count:]] != names:
+        return raised
+    made: TracebackType | None = None
+    for part in reversed([*was[:-count], *own]):
+        made = TracebackType(made, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return made
+
+
+def _parts(trace: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while trace is not None:
+        found.append(trace)
+        trace = trace.tb_next
+    return found

@@ -121,7 +121,7 @@ def call_handler(number: int, frame: FrameType | None, handler: Callable[[int, F
         gate.handling -= 1
         gate.asleep, gate.slept = asleep, max(gate.slept, int(asleep))
         LANE.reset(token)
-        if raised and interrupted is not None:
+        if raised and interrupted is not None and interrupted.session is lane.session:
             interrupted.session.interrupted(interrupted, place)
         gate.handled(place, raised=raised)
     return given

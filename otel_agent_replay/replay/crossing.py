@@ -163,7 +163,8 @@ class ReplayedCrossing:
         if isinstance(outcome, Raised) and isinstance(outcome.error, DivergenceError):
             return None
         place: Due = FREE if record.seq is None else record.seq
-        signals = [signal for signal, _ in record.signals]
+        own = {attempt.signal for attempt in record.attempts}
+        signals = [signal for signal, _ in record.signals if signal not in own]
         self._session.order.comes_into(signals)
         if record.seq is None and signals:  # while it waited for its turn
             ended = self._interruption(signals[-1], None)

@@ -130,6 +130,19 @@ def busy():
 limited(busy, 0.6)
 print(text("after"))
 """,
+    "what shows where it was": """
+import traceback
+def shown(work):
+    def run():
+        try:
+            return work()
+        except TooLate:
+            print(traceback.format_exc())
+    return run
+limited(shown(lambda: text("before=20")))
+limited(shown(lambda: pieces("pieces=2 stall=20")))
+limited(shown(lambda: slow(20)))
+""",
     "an exit and an interrupt": """
 limited(lambda: text("before=20"), handler=leave)
 limited(lambda: pieces("pieces=2 stall=20"), handler=interrupt)
