@@ -51,7 +51,8 @@ class Sink:
 
 
 def bare(record: CrossingRecord) -> CrossingRecord:
-    return dataclasses.replace(record, input=None, outcome=None, attempts=[], items=[], after=None, same={}, wire=False)
+    emptied = {"input": None, "outcome": None, "attempts": [], "items": [], "after": None, "same": {}, "signals": []}
+    return dataclasses.replace(record, wire=False, **emptied)
 
 
 def crossing(**fields) -> CrossingRecord:
@@ -110,6 +111,7 @@ def attempts(draw):
         draw(st.sampled_from(list(End))),
         draw(json_values),
         draw(st.just([]) | st.lists(st.none() | st.integers(0, 9999), min_size=len(chunks), max_size=len(chunks))),
+        draw(st.none() | st.integers(0, 9999)),
     )
 
 
@@ -122,6 +124,7 @@ crossings = st.builds(
     after=json_values,
     same=st.dictionaries(st.sampled_from(["moved", "known"]), st.lists(st.lists(st.integers(0, 300))), max_size=2),
     attempts=st.lists(attempts(), max_size=3),
+    signals=st.lists(st.lists(st.integers(0, 9999), min_size=2, max_size=2), max_size=2),
     end=st.sampled_from(list(End)),
     seq=st.none() | st.integers(0, 99),
     attributes=st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
@@ -144,7 +147,9 @@ def test_a_crossing_comes_back_from_its_payload(records):
 
 
 @thorough
-@given(json_values, st.sampled_from(["w", "i", "I", "o", "O", "y", "Y", "a"]), st.sampled_from([*"mhbsrvgdntqex"]))
+@given(
+    json_values, st.sampled_from(["w", "i", "I", "o", "O", "y", "Y", "a", "k"]), st.sampled_from([*"mhbsrvgdntqexk"])
+)
 def test_a_payload_that_was_changed_gives_a_crossing_or_one_sentence(value, key, inner):
     for payload in (
         {key: value},
