@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from _thread import start_new_thread
-from collections import deque
+from collections import defaultdict, deque
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
@@ -59,8 +59,8 @@ LAST_HOLD = 2.0
 """… and this is the end, by the clock alone."""
 DEFERRAL = 0.0005
 """Seconds after which a signal is sent again that came while something was being recorded."""
-LONGEST_DEFERRAL = 0.1
-"""Seconds for which a signal is kept from the program while something is being recorded."""
+MOST_DEFERRALS = 2000
+"""Times in a row that it is kept from the program, in case the recorder hangs."""
 BLOCKED = 2
 """Looks in which a thread must have been asleep to count as blocked, while the whole process was."""
 BLOCKED_ALONE = 8
@@ -103,8 +103,8 @@ class Gate(Delivery):
         self._ran: int | None = None
         self._signalled: int | None = None
         """Place of the latest signal."""
-        self._early: dict[int, float] = {}
-        """Signals that came while something was being recorded, by number, and since when."""
+        self._early: defaultdict[int, int] = defaultdict(int)
+        """How often in a row a signal has come while something was being recorded, by its number."""
 
     slowest: ClassVar[float] = 0.001
 
@@ -181,8 +181,8 @@ class Gate(Delivery):
         if self.finished or not (owned or in_recorder(frame)):
             self._early.pop(number, None)
             return False
-        now = real.monotonic()
-        if now - self._early.setdefault(number, now) > LONGEST_DEFERRAL:
+        self._early[number] += 1
+        if self._early[number] > MOST_DEFERRALS:
             del self._early[number]
             return False
         try:

@@ -30,11 +30,17 @@ CLOSED = tuple(
 """Modules, and functions in them, in which the recorder does things of its own: no handler may raise in the middle of
 that, and none of it waits for the world."""
 
-BELOW = tuple(
-    f"otel_agent_replay.boundary.{name}:"
-    for name in ("callers", "draws", "lanes", "loops", "parties", "real", "shield", "sites", "spots", "stall")
+BELOW = (
+    *(
+        f"otel_agent_replay.boundary.{name}:"
+        for name in ("callers", "draws", "lanes", "loops", "parties", "real", "shield", "sites", "spots", "stall")
+    ),
+    "otel_agent_replay.boundary.handlers:in_recorder",
+    "otel_agent_replay.boundary.order:call_handler",
+    "otel_agent_replay.boundary.order:ordering",
+    "otel_agent_replay.instrument.libraries.signals:_Handler",
 )
-"""Modules that these call, and the program's calls too."""
+"""Modules, and functions in them, that these call, and the program's calls too; or that another signal runs."""
 
 DEEPEST = 40
 """Frames that are looked through for one of ours."""
