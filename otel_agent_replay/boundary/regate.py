@@ -196,17 +196,21 @@ class ReplayGate(Delivery):
         if self.place(lane, SIGNALLED, ordinal) is not FREE:
             self.turn(lane, SIGNALLED, ordinal).wait()
 
-    def let_come(self, lane: Lane) -> None:
+    def let_come(self, lane: Lane, *, outside: bool = False) -> None:
         """The main thread has come to what was not recorded: if a signal is next, the handler is called first.
 
         It may have been called in the middle of something that asks the world for nothing. Raises what it raises.
+
+        Args:
+            lane: what the main thread runs.
+            outside: the thread has come to a call, so only where the handler raised into none.
         """
         if get_ident() != lanes.root_thread() or asyncio._get_running_loop() is not None:
             return
         while True:
             with self.lock:
                 coming = self._interruptions.under_way or self._waiting.get(self._place)
-            if not isinstance(coming, SignalTurn):
+            if not isinstance(coming, SignalTurn) or coming.held or (outside and not coming.outside):
                 return
             turn = self.interruption(lane, coming.signal, None, _ReturnedError)
             if turn is None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "signal:"
 """Keys of such completions begin so."""
+RAISED: Final = "signal:raised"
+"""Key of what has no place of its own: the handler of the signal in the place that stands for its ordinal raised, and
+not into a call."""
 send: Final = signal.pthread_kill
 """The real one; a patch stands before it later."""
 UNNOTICED: Final = 5
@@ -52,6 +55,8 @@ class Arrival:
     """The last place of the main lane before it; -1 for none."""
     inside: bool = False
     """Its handler raised into a call, so it is to come there."""
+    outside: bool = False
+    """Its handler raised into no call, so it is to come before the next one."""
 
 
 def key_of(number: int, slept: int | None) -> str:
@@ -71,6 +76,7 @@ def arrivals(
     Those in the places `inside` came into calls.
     """
     main = [event for event in events if event.lane == ROOT]
+    outside = {event.ordinal for event in main if event.key == RAISED}
     taken = sorted({*places, *(event.seq for event in main)})
     found = []
     for event in sorted(main, key=lambda event: event.seq):
@@ -78,7 +84,17 @@ def arrivals(
         number = _number(name) if event.key.startswith(PREFIX) else None
         if number is not None and event.seq >= 0 and (slept.isdecimal() or not slept):
             after = max((place for place in taken if place < event.seq), default=-1)
-            found.append(Arrival(event.seq, number, int(slept) if slept else None, after, event.seq in inside))
+            within = event.seq in inside
+            found.append(
+                Arrival(
+                    event.seq,
+                    number,
+                    int(slept) if slept else None,
+                    after,
+                    inside=within,
+                    outside=event.seq in outside and not within,
+                )
+            )
     return found
 
 
@@ -93,13 +109,14 @@ def _number(name: str) -> int | None:
 class SignalTurn(Completion):
     """The call of a handler, in a replay: waits for its place from the beginning, or from its sleep on."""
 
-    __slots__ = ("held", "look", "number", "sent", "signal")
+    __slots__ = ("held", "look", "number", "outside", "sent", "signal")
 
     def __init__(self, gate: ReplayGate, lane: Lane, arrival: Arrival) -> None:
         place: Due = arrival.place
         super().__init__(gate, lane, key_of(arrival.number, arrival.slept), 0, place)
         self.number = arrival.number
         self.signal = arrival.place
+        self.outside = arrival.outside
         self.held = arrival.inside
         """It is to come into a call that the thread has not come to."""
         self.sent = self.look = 0

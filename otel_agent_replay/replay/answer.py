@@ -109,6 +109,7 @@ class ReplaySession:
 
     def open(self, lane: Lane, call: Call) -> ReplayedCrossing:
         """Begin a crossing. A call that is not answered at the wire has its answer now, or diverges."""
+        self.order.let_come(lane, outside=True)
         crossing = ReplayedCrossing(self, lane, call)
         if self.watch is not None:
             self.watch(crossing.position)

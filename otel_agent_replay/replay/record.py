@@ -15,9 +15,10 @@ from weakref import WeakKeyDictionary
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.completions import UNFIRED
 from otel_agent_replay.boundary.draws import DRAWN, MOST_COUNTED, Draws
-from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, Lane, Memo, offset_of
+from otel_agent_replay.boundary.lanes import FARTHEST, NEVER, OFFSETS, ROOT, Lane, Memo, offset_of
 from otel_agent_replay.boundary.session import captured
 from otel_agent_replay.boundary.shield import fault
+from otel_agent_replay.boundary.signals import RAISED
 from otel_agent_replay.boundary.sites import site_of
 from otel_agent_replay.recording import codec, names, series
 from otel_agent_replay.recording.values import (
@@ -173,6 +174,8 @@ class RecordSession:
         """Keep with each call that it came into what the handler of a signal raised."""
         try:
             crossing = enclosing(lane, RecordedCrossing)
+            if crossing is None:
+                self.never(ROOT, RAISED, place)
             while crossing is not None:
                 crossing.broken(place)
                 crossing = enclosing(crossing.lane.parent, RecordedCrossing)

@@ -130,6 +130,20 @@ def busy():
 limited(busy, 0.6)
 print(text("after"))
 """,
+    "code before a call that is made again": """
+def busy(work):
+    for _ in range(100_000):
+        sum(range(1000))
+    return work()
+def again(work):
+    try:
+        return busy(work)
+    except (Slow, TooLate):
+        return work()
+limited(lambda: again(lambda: text("again", retries=2)), handler=late)
+limited(lambda: again(lambda: add(1)))
+print(text("after"), add(2))
+""",
     "what shows where it was": """
 import traceback
 def shown(work):

@@ -63,6 +63,15 @@ def test_a_handler_that_raises_no_more_diverges(slow_bench, name: str, handling:
     assert "raises nothing into it now" in replayed.err
 
 
+def test_an_interrupted_call_that_asks_something_else_diverges(slow_bench) -> None:
+    """What is told is that it asks something else, not what its signal does."""
+    program = HEAD + 'limited(lambda: text("before=20"))\nprint(text("after"))\n'
+    slow_bench.record(program)
+    replayed = slow_bench.replay_changed(program.replace("before=20", "before=30"))
+    assert replayed.code == 125, replayed.err
+    assert replayed.divergences[0] == ("diverged", "main")
+
+
 def test_a_handler_that_raises_something_else(slow_bench) -> None:
     """It runs in a replay, so what it raises is what the program sees."""
     program = HEAD + 'limited(lambda: text("before=20"))\nprint(text("after"))\n'
