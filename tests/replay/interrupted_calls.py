@@ -34,7 +34,7 @@ def interrupt(number, frame):
 def count(number, frame):
     seen.append(number)
 
-def limited(work, seconds=0.25, handler=ring, again=0.0):
+def limited(work, seconds=0.5, handler=ring, again=0.0):
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds, again)
     try:
@@ -51,15 +51,18 @@ def limited(work, seconds=0.25, handler=ring, again=0.0):
 def say(what):
     return [{"role": "user", "content": what}]
 
+OPENAI = openai.OpenAI(base_url=URL + "/v1", timeout=60)
+ANTHROPIC = anthropic.Anthropic(base_url=URL, api_key="k", timeout=60)
+
 def gpt(what, retries=0, **more):
-    model = openai.OpenAI(base_url=URL + "/v1", max_retries=retries, timeout=60)
+    model = OPENAI.with_options(max_retries=retries)
     return model.chat.completions.create(model="m", messages=say(what), **more)
 
 def text(what, retries=0):
     return gpt(what, retries).choices[0].message.content
 
 def claude(what, retries=0, **more):
-    model = anthropic.Anthropic(base_url=URL, api_key="k", max_retries=retries, timeout=60)
+    model = ANTHROPIC.with_options(max_retries=retries)
     return model.messages.create(model="m", messages=say(what), max_tokens=5, **more)
 
 def pieces(what):
@@ -78,6 +81,8 @@ def add(number):
 def slow(seconds):
     time.sleep(seconds)
     return "slow"
+
+print(text("first"), claude("first").content[0].text)  # what is imported then takes its time
 
 def asks(number, frame):
     print("asks", text("inside"), add(5))
@@ -124,7 +129,7 @@ print(text("after"))
     "code before a call that was never made": """
 def busy():
     print(text("first"))
-    for _ in range(100_000):
+    for _ in range(200_000):
         sum(range(1000))
     return text("never asked")
 limited(busy, 0.6)
@@ -132,7 +137,7 @@ print(text("after"))
 """,
     "code before a call that is made again": """
 def busy(work):
-    for _ in range(100_000):
+    for _ in range(200_000):
         sum(range(1000))
     return work()
 def again(work):
@@ -164,12 +169,12 @@ limited(lambda: slow(20), handler=interrupt)
 print(text("after"))
 """,
     "an attempt that is made again": """
-limited(lambda: text("before=0.7", retries=2), handler=late)
-limited(lambda: claude("before=0.7", retries=2).content[0].text, handler=late)
+limited(lambda: text("before=1.5", retries=2), handler=late)
+limited(lambda: claude("before=1.5", retries=2).content[0].text, handler=late)
 print(text("after"))
 """,
     "the pause before another attempt": """
-limited(lambda: text("refuse=2", retries=3), 0.2)
+limited(lambda: text("refuse=2", retries=3))
 print(text("after"))
 """,
     "a tool that makes something of it": """
@@ -192,13 +197,13 @@ def items():
         time.sleep(0.2)
 limited(patient)
 limited(wraps)
-limited(lambda: [print(item) for item in items()], 0.5)
+limited(lambda: [print(item) for item in items()])
 print(add(1))
 """,
     "a call, by a handler that asks": """
-limited(lambda: text("before=0.7"), handler=asks)
-limited(lambda: pieces("pieces=2 stall=0.7"), handler=asks)
-limited(lambda: slow(0.7), handler=asks)
+limited(lambda: text("before=1.5"), handler=asks)
+limited(lambda: pieces("pieces=2 stall=1.5"), handler=asks)
+limited(lambda: slow(1.5), handler=asks)
 print(text("after"))
 """,
     "a call, by a handler that asks and raises": """
@@ -212,7 +217,7 @@ def another(number, frame):
     raise ValueError
 signal.signal(signal.SIGUSR1, another)
 def send():
-    time.sleep(0.3)
+    time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGUSR1)
 threading.Thread(target=send).start()
 def twice():
@@ -220,9 +225,9 @@ def twice():
         text("before=20")
     finally:
         text("before=20, again")
-limited(twice, 0.7)
-limited(lambda: text("before=0.7"), 0.1, count, 0.1)
-limited(lambda: slow(0.7), 0.1, count, 0.1)
+limited(twice, 1.2)
+limited(lambda: text("before=1.5"), 0.2, count, 0.2)
+limited(lambda: slow(1.5), 0.2, count, 0.2)
 print(len(seen), text("after"))
 """,
 }

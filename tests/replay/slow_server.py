@@ -71,7 +71,7 @@ class SlowHandler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
-        self.send_header("retry-after-ms", "400")
+        self.send_header("retry-after-ms", "2000")
         self.end_headers()
         self.wfile.write(data)
 

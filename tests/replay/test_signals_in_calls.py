@@ -45,7 +45,7 @@ def test_a_signal_comes_into(slow_bench, name: str) -> None:
 CALLS = {
     "a model call": 'limited(lambda: text("before=20"))',
     "a stream": 'limited(lambda: pieces("pieces=2 stall=20"))',
-    "a pause": 'limited(lambda: text("refuse=2 of a pause", retries=3), 0.2)',
+    "a pause": 'limited(lambda: text("refuse=2 of a pause", retries=3))',
 }
 
 
