@@ -1,7 +1,7 @@
 from array import array
 from collections.abc import Callable
 
-from otel_agent_replay.recording.values import Attribute, Json
+from otel_agent_replay.recording.values import Attribute, Headers, Json
 
 def describe(
     body: bytes,
@@ -14,11 +14,11 @@ def describe(
 def start_alike(body: bytes, at: int, old: bytes, other_at: int, most: int, /) -> int: ...
 def end_alike(body: bytes, end: int, old: bytes, other_end: int, most: int, /) -> int: ...
 def suspicious(
+    patterns: tuple[tuple[int, Callable[..., object], Callable[..., object]], ...],
+    word: bytes,
     data: bytes,
     start: int,
     end: int,
-    patterns: tuple[tuple[int, Callable[..., object], Callable[..., object]], ...],
-    word: bytes,
     /,
 ) -> bool: ...
 def attributes(
@@ -29,3 +29,4 @@ def attributes(
     whole: Callable[[str, Attribute], bytes],
     /,
 ) -> bytes: ...
+def headers(url: str | None, headers: Headers, size: str, /) -> bytes | None: ...

@@ -73,7 +73,34 @@ class ContentWriter:
         if len(body) < SMALL:
             return text_or_base64(body), {}
         with self._lock:
-            return self._refer(stream, ident, body)
+            held = self._bodies.get(stream)
+            earlier = held or self._bodies.get(self._starts.get(body[:START], ""))
+            if earlier is not None and earlier.ref["id"] == ident:
+                if earlier.body == body:
+                    return earlier.ref, {}
+                earlier = None  # the same name again for another body, which cannot be described by itself
+            ref: dict[str, Json] = {"$": "rope", "id": ident}
+            if earlier is not None and earlier.body == body:
+                # The same body again: later ones are described by the earlier one, which keeps chains short.
+                self._hold(stream, held, earlier)
+                ref["of"], ref["n"] = earlier.ref["id"], len(body)
+                return ref, {}
+            made = describe(body) if earlier is None else describe(body, earlier.body, earlier.bounds, earlier.tail)
+            if earlier is not None:
+                for part in made.parts:
+                    if type(part) is list:
+                        ref["of"] = earlier.ref["id"]
+                        break
+            ref["p"] = made.parts
+            ref["n"] = len(body)
+            self._hold(stream, held, _Body(ref, made))
+            fresh: dict[str, bytes] = {}
+            for digest, piece in made.apart:
+                short = bytes.fromhex(digest)
+                if short not in self._known:
+                    self._known.add(short)
+                    fresh[digest] = piece
+            return ref, fresh
 
     def reset(self) -> None:
         """Forget every body and digest: what was handed out could not be written, so nothing may refer to it."""
@@ -82,35 +109,6 @@ class ContentWriter:
             self._bodies.clear()
             self._starts.clear()
             self._known.clear()
-
-    def _refer(self, stream: str, ident: str, body: bytes) -> tuple[Json, dict[str, bytes]]:
-        held = self._bodies.get(stream)
-        earlier = held or self._bodies.get(self._starts.get(body[:START], ""))
-        if earlier is not None and earlier.ref["id"] == ident:
-            if earlier.body == body:
-                return earlier.ref, {}
-            earlier = None  # the same name again for another body, which cannot be described by itself
-        ref: dict[str, Json] = {"$": "rope", "id": ident}
-        if earlier is not None and earlier.body == body:
-            # The same body again: later ones are described by the earlier one, which keeps chains short.
-            self._hold(stream, held, earlier)
-            return {**ref, "of": earlier.ref["id"], "n": len(body)}, {}
-        made = describe(body) if earlier is None else describe(body, earlier.body, earlier.bounds, earlier.tail)
-        if earlier is not None and any(isinstance(part, list) for part in made.parts):
-            ref["of"] = earlier.ref["id"]
-        ref["p"] = made.parts
-        ref["n"] = len(body)
-        self._hold(stream, held, _Body(ref, made))
-        return ref, self._unknown(made)
-
-    def _unknown(self, made: Description) -> dict[str, bytes]:
-        fresh: dict[str, bytes] = {}
-        for digest, piece in made.apart:
-            short = bytes.fromhex(digest)
-            if short not in self._known:
-                self._known.add(short)
-                fresh[digest] = piece
-        return fresh
 
     def _hold(self, stream: str, held: _Body | None, body: _Body) -> None:
         if held is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from otel_agent_replay.recording.compiled import PART
@@ -121,20 +121,18 @@ class Rules:
     hook: Hook | None = None
     named: re.Pattern[bytes] | None = field(init=False)
     """Finds text that may hold one of `keys`."""
+    everywhere: bool = field(init=False)
+    """Whether every text has to be looked at, as nothing tells beforehand where there is something."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", frozenset(map(plain_name, self.keys)))
         object.__setattr__(self, "named", _any_of(self.keys) if self.keys else None)
+        object.__setattr__(self, "everywhere", bool(self.paths or self.patterns or self.hook))
 
     @property
     def active(self) -> bool:
         """Whether anything is masked at all."""
         return self.defaults or self.everywhere or bool(self.keys)
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether every text has to be looked at, as nothing tells beforehand where there is something."""
-        return bool(self.paths or self.patterns or self.hook)
 
     def suspicious(self, data: bytes, start: int, end: int) -> bool:
         """Whether something that is masked by shape or name may stand between two offsets."""
@@ -243,15 +241,8 @@ _ALL = re.compile(
 _PATTERNS = tuple((anchor[0], pattern.match, pattern.search) for anchor, pattern in (*_ONE_BY_ONE, (b":", _USERINFO)))
 
 
-def suspicious(data: bytes, start: int, end: int) -> bool:
-    """Whether something that is masked by default may stand between two offsets."""
-    if PART is None:
-        return interpreted(data, start, end)
-    return PART.suspicious(data, start, end, _PATTERNS, _BEARER)  # type: ignore[no-any-return]
-
-
 def interpreted(data: bytes, start: int, end: int) -> bool:
-    """The same without the compiled part."""
+    """`suspicious`, without the compiled part."""
     if end - start <= _FEW_WORDS:
         return _ALL.search(data, start, end) is not None
     find = data.find
@@ -278,3 +269,9 @@ def _anchored(data: bytes, anchor: bytes, pattern: re.Pattern[bytes], at: int, e
         if at < 0:
             return False
     return pattern.search(data, at, end) is not None
+
+
+suspicious: Callable[[bytes, int, int], bool] = (
+    interpreted if PART is None else partial(PART.suspicious, _PATTERNS, _BEARER)
+)
+"""Whether something that is masked by default may stand between two offsets."""

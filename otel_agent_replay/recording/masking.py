@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from otel_agent_replay.recording.exact import dumps, loads
-from otel_agent_replay.recording.mask_bodies import Bodies, put
+from otel_agent_replay.recording.mask_bodies import Bodies, put, put_in_pieces
 from otel_agent_replay.recording.mask_find import Finder, Span, replaced
 from otel_agent_replay.recording.mask_rules import is_header, plain_name
 from otel_agent_replay.recording.values import Attempt, WireHead, WireRequest
@@ -66,6 +66,7 @@ class Masker:
         self._headers: dict[tuple[str, str], tuple[str, str]] = {}
         self._urls: dict[str, str] = {}
         self._attributes: dict[tuple[str, str], str] = {}
+        """What short texts of attributes become, by the attribute's name."""
         self._texts: dict[str, str] = {}
         """What short texts become; empty for those that stay."""
         self._finder = Finder(rules, self.token, self._hook_failed)
@@ -116,19 +117,30 @@ class Masker:
         known = self._attributes
         changed: dict[str, Any] = {}
         for name, held in attributes.items():
-            if type(held) is str and len(held) <= SHORT:
-                made = known.get((name, held))
-                if made is None:
-                    if len(known) >= MOST_KNOWN:
-                        known.clear()
-                    made = known[name, held] = self.attribute(name, held)
-                if made != held:
-                    changed[name] = made
-            elif type(held) in _NUMBERS and not self.rules.keys:
-                continue
-            elif (made := self.attribute(name, held)) is not held:
+            made = held
+            if type(held) is str:
+                made = known.get((name, held)) or self._new_attribute(name, held)
+            elif type(held) is list:
+                made = [
+                    known.get((name, one)) or self._new_attribute(name, one)
+                    if type(one) is str
+                    else self.attribute(name, one)
+                    for one in held
+                ]
+            elif self.rules.keys or type(held) not in _NUMBERS:
+                made = self.attribute(name, held)
+            if made is not held and made != held:
                 changed[name] = made
         return {**attributes, **changed} if changed else None
+
+    def _new_attribute(self, name: str, text: str) -> str:
+        """A text that is not among those remembered."""
+        made: str = text if self._is_plain(name, text) else self.attribute(name, text)
+        if len(text) <= SHORT:
+            if len(self._attributes) >= MOST_KNOWN:
+                self._attributes.clear()
+            self._attributes[name, text] = made
+        return made
 
     def attribute(self, name: str, held: Any) -> Any:
         """One attribute, or the body of a log record; the same object where nothing is masked."""
@@ -256,6 +268,10 @@ class Masker:
         last = name.rpartition(".")[2]
         return (self.rules.defaults and is_header(last)) or plain_name(last) in self.rules.keys
 
+    def _is_plain(self, name: str, text: str) -> bool:
+        """Whether nothing is masked in what has this name, as is soon seen of most."""
+        return not self._worth(text) and not self._is_named(name)
+
     def _by_name(self, text: str, name: str) -> str:
         return replaced(text, self._finder.value(text, name))
 
@@ -274,9 +290,9 @@ class Masker:
         headers = self.headers(request.headers)
         body = request.body
         if body:
-            coding = next((value for name, value in headers if name.lower() == "content-encoding"), "")
-            if coding.strip().lower() not in ("", "identity"):
-                body = self._coded(body, coding.strip().lower())
+            coding = _coding(headers)
+            if coding not in ("", "identity"):
+                body = self._coded(body, coding)
                 if body is not request.body:
                     headers = [pair for pair in headers if pair[0].lower() != "content-encoding"]
             else:
@@ -303,7 +319,7 @@ class Masker:
     def headers(self, headers: Headers) -> Headers:
         """Headers, credentials by name masked but for their scheme, cookies but for their names."""
         known = self._headers
-        made = [known.get(pair) for pair in headers]
+        made = list(map(known.get, headers))
         if None in made:
             if len(known) + len(headers) > MOST_KNOWN:
                 known.clear()
@@ -313,6 +329,8 @@ class Masker:
         return headers if made == headers else cast("Headers", made)
 
     def _header(self, pair: tuple[str, str]) -> tuple[str, str]:
+        if self._is_plain(*pair):
+            return pair
         made = self._shielded(pair[1], lambda text: self._named(pair[0], text))
         return pair if made is pair[1] else (pair[0], made)
 
@@ -330,36 +348,15 @@ class Masker:
         """A body in pieces, looked at joined; each piece keeps its place, and what was masked stands in the first."""
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         spans = self._all_of_it(data, self._bodies.spans)
-        if not spans:
-            return chunks
-        made: list[bytes] = []
-        begin = 0
-        number = 0
-        for chunk in chunks:
-            end = begin + len(chunk)
-            parts: list[bytes] = []
-            at = begin
-            while number < len(spans) and spans[number].start < end:
-                span = spans[number]
-                if span.start >= begin:
-                    parts += (data[at : span.start], span.text.encode())
-                at = min(span.end, end)
-                if span.end > end:
-                    break
-                number += 1
-            parts.append(data[at:end])
-            made.append(b"".join(parts))
-            begin = end
-        return made
+        return put_in_pieces(data, chunks, spans) if spans else chunks
 
     def body(self, body: bytes, stream: str = "") -> bytes:
         """A body; the same object where nothing is masked.
 
         `stream` names the conversation that it belongs to: of what its last body held too, nothing is looked at again.
         """
-        spans = self._all_of_it(
-            body, lambda data: self._bodies.spans_after(data, stream) if stream else self._bodies.spans(data)
-        )
+        bodies = self._bodies
+        spans = self._all_of_it(body, bodies.spans_after, stream) if stream else self._all_of_it(body, bodies.spans)
         return put(body, spans) if spans else body
 
     def _coded(self, body: bytes, coding: str) -> bytes:
@@ -385,10 +382,10 @@ class Masker:
             whole = value if isinstance(value, str) else repr(value)
             return cast("T", self.token(whole, FAULT))
 
-    def _all_of_it(self, body: bytes, look: Callable[[bytes], list[Span]]) -> list[Span]:
+    def _all_of_it(self, body: bytes, look: Callable[..., list[Span]], *more: str) -> list[Span]:
         """What `look` finds in a body; all of it where that fails."""
         try:
-            return look(body)
+            return look(body, *more)
         except Exception as error:  # noqa: BLE001 (what cannot be looked into is not written)
             self._fault(error)
             return [Span(0, len(body), self.token(body.decode("latin-1"), FAULT))]
@@ -403,3 +400,11 @@ class Masker:
 
     def _hook_failed(self, error: Exception) -> None:
         self._tell(f"the masking hook raised {type(error).__name__}, so a text was masked whole")
+
+
+def _coding(headers: Headers) -> str:
+    """The content coding that headers name, in lower case."""
+    for name, value in headers:
+        if len(name) == len("content-encoding") and name.lower() == "content-encoding":
+            return value.strip().lower()
+    return ""

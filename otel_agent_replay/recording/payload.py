@@ -37,12 +37,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
+from operator import sub
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
 
 import orjson
 
 from otel_agent_replay.errors import UnreadableRecording
+from otel_agent_replay.recording.compiled import PART
 from otel_agent_replay.recording.exact import dumps, loads
 from otel_agent_replay.recording.values import Attempt, End, WireHead, WireRequest
 
@@ -62,6 +64,7 @@ SHORT_HEADERS = {"h": 64, "g": 160}
 are written twice, with the input and with the outcome."""
 
 _REASONS = {int(status): status.phrase for status in HTTPStatus}
+_UNFINISHED, _ENDED = End.UNFINISHED, End.ENDED
 _SLOTS = ("h", "b", "g", "d")
 _SLOTS_OF_VALUES = ("i", "o", "y", "c", "s")
 
@@ -98,16 +101,12 @@ def compose(
     (response body), ``<n>.h`` and ``<n>.g`` (request and response headers, where they are long), ``i``, ``o``, ``y``,
     ``c`` and ``s`` (input, outcome, items, what was changed, where they are long). It must give the same reference for
     the same crossing and slot when the body has not changed: keep them from the start frame for the end frame. Use
-    `ident(record.span_id, slot)` as the ident, and as the stream the lane, the key and the last letter of the slot.
+    `ident(record.span_id, slot)` as the ident, and as the stream the lane, the key and the last letter of the slot,
+    and give what `unnamed` makes of the reference.
     """
     payload: dict[str, Json] = {}
     if record.wire:
         payload["w"] = 1
-
-    prefix = f"{record.span_id:016x}."
-
-    def named(slot: str, body: bytes) -> Json:
-        return _unnamed(refer(slot, body), prefix + slot)
 
     for slot, value in _values(record):
         if value is None:
@@ -118,7 +117,7 @@ def compose(
             if masked is not text:
                 text, value = masked, loads(masked)
         if len(text) > SHORT_VALUE:
-            payload[slot.upper()] = named(slot, text.encode())
+            payload[slot.upper()] = refer(slot, text.encode())
         else:
             payload[slot] = value
     if record.signals:
@@ -126,20 +125,18 @@ def compose(
     if record.attempts:
         known = {} if requests is None else requests
         attempts = record.attempts if mask is None else mask.attempts(record.attempts)
-        payload["a"] = [_attempt(number, attempt, named, known) for number, attempt in enumerate(attempts)]
+        payload["a"] = [_attempt(number, attempt, refer, known) for number, attempt in enumerate(attempts)]
     return payload
 
 
-def _values(record: CrossingRecord) -> Iterator[tuple[str, Json]]:
+def _values(record: CrossingRecord) -> tuple[tuple[str, Json], ...]:
     """What the codec wrote, by its slot."""
-    yield "i", record.input
-    yield "o", record.outcome
-    yield "y", list(record.items) or None
-    yield "c", record.after
-    yield "s", record.same or None
+    items = list(record.items) or None
+    return ("i", record.input), ("o", record.outcome), ("y", items), ("c", record.after), ("s", record.same or None)
 
 
-def _unnamed(ref: Json, name: str) -> Json:
+def unnamed(ref: Json, name: str) -> Json:
+    """A reference as it stands in a payload, `name` being what `ContentWriter.refer` was given as `ident`."""
     if isinstance(ref, dict) and ref.get("$") == "rope":
         ref = ref.copy()
         del ref["$"]
@@ -153,7 +150,7 @@ def _request(number: int, request: WireRequest, refer: Callable[[str, bytes], Js
     found: dict[str, Json] = {}
     if request.method != "POST":
         found["m"] = request.method
-    found["h"] = _headers([request.url], request.headers, len(body), f"{number}.h", refer)
+    found["h"] = _headers(request.url, request.headers, len(body), f"{number}.h", refer)
     if body:
         found["b"] = refer(f"{number}.b", body)
     return found
@@ -175,45 +172,51 @@ def _attempt(
         if head.http_version != "HTTP/1.1":
             found["v"] = head.http_version
         if head.headers:
-            found["g"] = _headers([], head.headers, len(data), f"{number}.g", refer)
+            found["g"] = _headers(None, head.headers, len(data), f"{number}.g", refer)
     if data:
         found["d"] = refer(f"{number}.d", data)
-    found.update(_course(attempt, has_data=bool(data)))
+    _add_course(found, attempt, has_data=bool(data))
     return found
 
 
-def _course(attempt: Attempt, *, has_data: bool) -> Iterator[tuple[str, Json]]:
+def _add_course(found: dict[str, Json], attempt: Attempt, *, has_data: bool) -> None:
     """When the chunks came, and how it ended."""
     if len(attempt.chunks) != has_data:
-        yield "n", [len(chunk) for chunk in attempt.chunks]
+        found["n"] = list(map(len, attempt.chunks))
     if attempt.offsets:
-        yield "t", [after - before for before, after in pairwise([0, *attempt.offsets])]
+        found["t"] = list(map(sub, attempt.offsets, [0, *attempt.offsets]))
     if attempt.seqs:
-        yield "q", list(attempt.seqs)
-    if attempt.end is not _usual_end(attempt.head):
-        yield "e", str(attempt.end)
+        found["q"] = list(attempt.seqs)
+    if attempt.end is not (_UNFINISHED if attempt.head is None else _ENDED):
+        found["e"] = str(attempt.end)
     if attempt.error is not None:
-        yield "x", attempt.error
+        found["x"] = attempt.error
     if attempt.signal is not None:
-        yield "k", attempt.signal
+        found["k"] = attempt.signal
 
 
-def _usual_end(head: WireHead | None) -> End:
-    return End.UNFINISHED if head is None else End.ENDED
+def _headers(url: str | None, headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
+    """The URL, if any, names and values in turn, null for the length of the body: the list, or a reference to it."""
+    text = None if PART is None else PART.headers(url, headers, str(length))
+    if text is None:
+        flat = flattened(url, headers, length)
+        try:
+            text = orjson.dumps(flat)
+        except TypeError:  # a lone surrogate, which no header may hold
+            return flat
+    return orjson.loads(text) if len(text) <= SHORT_HEADERS[slot[-1]] else refer(slot, text)
 
 
-def _headers(first: list[Json], headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
-    flat: list[Json] = [*first, *chain.from_iterable(headers)]
-    size, at = str(length), len(first)
-    for _ in range(flat.count(size) - first.count(size)):
+def flattened(url: str | None, headers: Headers, length: int) -> list[Json]:
+    """What `_headers` writes."""
+    flat: list[Json] = [*([] if url is None else [url]), *chain.from_iterable(headers)]
+    size, first = str(length), int(url is not None)
+    at = first
+    for _ in range(flat[first:].count(size)):
         at = flat.index(size, at) + 1
-        if (at - len(first)) % 2 == 0 and str(flat[at - 2]).lower() == "content-length":
+        if (at - first) % 2 == 0 and str(flat[at - 2]).lower() == "content-length":
             flat[at - 1] = None
-    try:
-        text = orjson.dumps(flat)
-    except TypeError:  # a lone surrogate, which no header may hold
-        return flat
-    return flat if len(text) <= SHORT_HEADERS[slot[-1]] else refer(slot, text)
+    return flat
 
 
 def references(payload: dict[str, Json], span_id: int) -> Iterator[Json]:
@@ -405,7 +408,7 @@ class _StoredAttempt(_Stored):
         return [data[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
     def _end(self, head: WireHead | None) -> End:
-        text = self.get("e", str, str(_usual_end(head)))
+        text = self.get("e", str, str(_UNFINISHED if head is None else _ENDED))
         try:
             return End(text)
         except ValueError:

@@ -269,19 +269,21 @@ class SpoolRecorder:
             self.lost += 1
             return
         pieces: dict[str, bytes] = {}
-        lane, key = record.position.lane, record.position.key
+        stream, prefix = f"{record.position.lane}\0{record.position.key}", payload.ident(record.span_id, "")
 
         def refer(slot: str, body: bytes) -> Json:
             known = kept.refs.get(slot)
             if known is not None and known[0] == body:
                 return known[1]
-            ref, fresh = self._contents.refer(f"{lane}\0{key}\0{slot[-1]}", payload.ident(record.span_id, slot), body)
+            name = prefix + slot
+            ref, fresh = self._contents.refer(f"{stream}\0{slot[-1]}", name, body)
             pieces.update(fresh)
+            ref = payload.unnamed(ref, name)
             kept.refs[slot] = (body, ref)
             return ref
 
         try:
-            mask = None if kept.mask is None else kept.mask.of(f"{lane}\0{key}")
+            mask = None if kept.mask is None else kept.mask.of(stream)
             data = _json(payload.compose(record, refer, kept.requests, mask))
             self._append(crossing_bytes(self._required_run(), record, data, whole=whole), pieces)
         except BaseException:

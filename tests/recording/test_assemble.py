@@ -23,7 +23,7 @@ from otel_agent_replay.recording.frames import (
     scan,
 )
 from otel_agent_replay.recording.names import FrameKind
-from otel_agent_replay.recording.payload import compose, ident
+from otel_agent_replay.recording.payload import compose, ident, unnamed
 from otel_agent_replay.recording.values import (
     Attempt,
     CrossingRecord,
@@ -66,7 +66,7 @@ class Spool:
                     stream = f"{record.position.lane} {record.position.key} {slot[-1]}"
                     ref, fresh = self._writer.refer(stream, ident(record.span_id, slot), body)
                     pieces.update(fresh)
-                    refs[slot] = (body, ref)
+                    refs[slot] = (body, unnamed(ref, ident(record.span_id, slot)))
                 return refs[slot][1]
 
             begun = dataclasses.replace(

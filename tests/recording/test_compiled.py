@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from otel_agent_replay.recording import alike, layout, mask_rules, names, rope
+from otel_agent_replay.recording import alike, layout, mask_rules, names, payload, rope
 from otel_agent_replay.recording.compiled import PART
 
 needs_it = pytest.mark.skipif(PART is None, reason="no C compiler was at hand when the package was installed")
@@ -151,6 +153,41 @@ def test_attributes_are_written_alike(found) -> None:
     assert layout.attributes(found, but) == plain
 
 
+HEADER_TEXTS = st.one_of(
+    st.sampled_from(("content-length", "Content-Length", "x-length", "12", "0", "", 'W/"a\\b"', "é", "\x7f", "日本")),
+    st.text(max_size=8),
+    st.sampled_from(("a\tb", "a\x00b", "\ud800", "line\nline", "\u2028")),
+)
+
+
+@needs_it
+@given(
+    st.one_of(st.none(), HEADER_TEXTS),
+    st.lists(st.tuples(HEADER_TEXTS, HEADER_TEXTS), max_size=6),
+    st.sampled_from((0, 12)),
+)
+@example("http://x/", [("content-length", "12"), ("12", "12"), ("12", "content-length"), ("a", "12")], 12)
+@example(None, [("a", "b")] * 400, 0)
+def test_headers_are_the_same(url, headers, length) -> None:
+    found = PART.headers(url, headers, str(length))
+    texts = [text for pair in headers for text in pair] + ([] if url is None else [url])
+    unusual = len(headers) > 256 or any(re.search("[\x00-\x1f\ud800-\udfff]", text) for text in texts)
+    if found is None:
+        assert unusual or not texts
+    else:
+        assert found == orjson.dumps(payload.flattened(url, headers, length))
+
+
+@needs_it
+def test_headers_of_no_usual_shape_are_left_to_the_other() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    for headers in ([["a", "b"]], [("a", "b", "c")], [("a", 1)], [(Text("a"), "b")], (("a", "b"),)):
+        assert PART.headers(None, headers, "0") is None
+    assert PART.headers(Text("http://x/"), [], "0") is None
+
+
 SHAPES = (
     b"sk-abcdefghijkl", b"sk-proj_0-aB9xyzw", b"xoxb-1", b"xoxp-a", b"glpat-a", b"-----BEGIN RSA PRIVATE KEY-----",
     b"-----BEGIN PRIVATE KEY", b"ghp_abcdefghijklmnop", b"ghs_ABCDEFGHIJKLMNOP", b"github_pat_0123456789abcdef",
@@ -181,7 +218,7 @@ FILLERS = (
 
 
 def alike_suspicious(data: bytes, start: int, end: int) -> bool:
-    found = PART.suspicious(data, start, end, mask_rules._PATTERNS, mask_rules._BEARER)
+    found = mask_rules.suspicious(data, start, end)
     assert found is mask_rules.interpreted(data, start, end), (data[start:end][:300], start, end)
     return found
 

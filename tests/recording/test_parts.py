@@ -24,7 +24,7 @@ from otel_agent_replay.recording.frames import (
 )
 from otel_agent_replay.recording.names import FrameKind
 from otel_agent_replay.recording.parts import SMALLEST, join_pieces, payload_size, split
-from otel_agent_replay.recording.payload import compose, ident
+from otel_agent_replay.recording.payload import compose, ident, unnamed
 from otel_agent_replay.recording.rope import digest_of
 from otel_agent_replay.recording.values import CrossingRecord, End, Kind, Note, NoteKind, ReadingRecord, RunRecord
 
@@ -45,7 +45,7 @@ def recorded(body: str) -> list[Frame]:
     def refer(slot: str, data: bytes) -> object:
         ref, fresh = writer.refer("s", ident(11, slot), data)
         pieces.update(fresh)
-        return ref
+        return unnamed(ref, ident(11, slot))
 
     payload = dumps(compose(record, refer))
     return [

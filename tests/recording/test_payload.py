@@ -13,7 +13,7 @@ from otel_agent_replay.errors import UnreadableRecording
 from otel_agent_replay.recording.contents import ContentReader, ContentWriter, MissingContent
 from otel_agent_replay.recording.divergence import Position
 from otel_agent_replay.recording.exact import dumps, loads
-from otel_agent_replay.recording.payload import StoredRequest, compose, ident, references, restore
+from otel_agent_replay.recording.payload import StoredRequest, compose, ident, references, restore, unnamed
 from otel_agent_replay.recording.values import Attempt, CrossingRecord, End, Kind, WireHead, WireRequest
 
 thorough = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -35,8 +35,8 @@ class Sink:
                 return self.refs[name][1]
             ref, fresh = self.writer.refer(f"{record.position.lane} {record.position.key} {slot[-1]}", name, body)
             self.pieces.update(fresh)
-            self.refs[name] = (body, ref)
-            return ref
+            self.refs[name] = (body, unnamed(ref, name))
+            return self.refs[name][1]
 
         text = dumps(compose(record, refer))
         self.written.append((text, record))

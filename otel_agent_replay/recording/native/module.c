@@ -8,6 +8,7 @@ static PyMethodDef functions[] = {
     {"end_alike", (PyCFunction)(void (*)(void))py_end_alike, METH_FASTCALL, "As `alike.end_alike`."},
     {"suspicious", (PyCFunction)(void (*)(void))py_suspicious, METH_FASTCALL, suspicious_doc},
     {"attributes", (PyCFunction)(void (*)(void))py_attributes, METH_FASTCALL, attributes_doc},
+    {"headers", (PyCFunction)(void (*)(void))py_headers, METH_FASTCALL, headers_doc},
     {NULL, NULL, 0, NULL},
 };
 

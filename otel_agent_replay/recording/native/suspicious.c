@@ -76,36 +76,36 @@ says_yes(PyObject *function, PyObject *data, at_t at, PyObject *end)
 }
 
 const char suspicious_doc[] =
-    "suspicious(data, start, end, patterns, word) -> bool\n\n"
+    "suspicious(patterns, word, data, start, end) -> bool\n\n"
     "As `mask_rules.suspicious`. `patterns`: for each, the byte that it begins with, and its\n"
     "`match` and `search`.";
 
 PyObject *
 py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 5 || !PyBytes_Check(args[0]) || !PyTuple_Check(args[3]) || !PyBytes_Check(args[4])) {
-        PyErr_SetString(PyExc_TypeError, "suspicious() takes bytes, two offsets, a tuple of patterns and bytes");
+    if (nargs != 5 || !PyTuple_Check(args[0]) || !PyBytes_Check(args[1]) || !PyBytes_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "suspicious() takes a tuple of patterns, bytes, bytes and two offsets");
         return NULL;
     }
-    at_t start = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    at_t start = PyLong_AsSsize_t(args[3]), end = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred())
         return NULL;
-    bytes_t data = (bytes_t)PyBytes_AS_STRING(args[0]);
+    bytes_t data = (bytes_t)PyBytes_AS_STRING(args[2]);
     start = most(start, 0);
-    end = least(end, PyBytes_GET_SIZE(args[0]));
+    end = least(end, PyBytes_GET_SIZE(args[2]));
     if (start >= end)
         Py_RETURN_FALSE;
-    for (at_t index = 0; index < PyTuple_GET_SIZE(args[3]); index++) {
+    for (at_t index = 0; index < PyTuple_GET_SIZE(args[0]); index++) {
         int anchor, places = 0;
         PyObject *match, *search;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[3], index), "iOO", &anchor, &match, &search))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[0], index), "iOO", &anchor, &match, &search))
             return NULL;
         if (anchor == ':' && find(data, '@', start, end) < 0)
             continue; /* no password in a URL */
         for (at_t at = find(data, anchor, start, end); at >= 0; at = find(data, anchor, at + 1, end)) {
-            if (!may_begin(data, PyBytes_GET_SIZE(args[0]), at))
+            if (!may_begin(data, PyBytes_GET_SIZE(args[2]), at))
                 continue;
-            int many = ++places > FEW_PLACES, yes = says_yes(many ? search : match, args[0], at, args[2]);
+            int many = ++places > FEW_PLACES, yes = says_yes(many ? search : match, args[2], at, args[4]);
             if (yes < 0)
                 return NULL;
             if (yes)
@@ -114,6 +114,6 @@ py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
                 break;
         }
     }
-    return PyBool_FromLong(memmem(data + start, end - start, PyBytes_AS_STRING(args[4]), PyBytes_GET_SIZE(args[4]))
+    return PyBool_FromLong(memmem(data + start, end - start, PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1]))
                            != NULL);
 }
