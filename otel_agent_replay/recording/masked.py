@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class MaskedCrossing:
     """What `payload.compose` is given of one crossing."""
 
-    __slots__ = ("_attempts", "_masker", "_stream", "_values")
+    __slots__ = ("_masker", "_responses", "_stream", "_values")
 
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
         self._stream = ""
         self._values: dict[str, tuple[str, str]] = {}
-        self._attempts: list[_MaskedAttempt] = []
+        self._responses: dict[int, tuple[tuple[object, ...], Attempt]] = {}
 
     def of(self, stream: str) -> MaskedCrossing:
         """Say which conversation the crossing belongs to."""
@@ -39,26 +39,17 @@ class MaskedCrossing:
         self._values[slot] = (text, made)
         return made
 
-    def attempts(self, attempts: list[Attempt]) -> list[Attempt]:
-        """The attempts so far."""
-        for attempt in attempts[len(self._attempts) :]:
-            self._attempts.append(_MaskedAttempt(self._masker.request(attempt.request, self._stream)))
-        return [known.made(attempt, self._masker) for known, attempt in zip(self._attempts, attempts, strict=True)]
+    def request(self, request: WireRequest) -> WireRequest:
+        """What an attempt sends."""
+        return self._masker.request(request, self._stream)
 
-
-class _MaskedAttempt:
-    __slots__ = ("_made", "_of", "_request")
-
-    def __init__(self, request: WireRequest) -> None:
-        self._request = request
-        self._of: tuple[object, ...] = ()
-        self._made: Attempt | None = None
-
-    def made(self, attempt: Attempt, masker: Masker) -> Attempt:
+    def response(self, number: int, attempt: Attempt) -> Attempt:
+        """An attempt with what came back so far masked."""
         now = (attempt.head, len(attempt.chunks), attempt.end, attempt.error is None, len(attempt.seqs))
-        if self._made is None or self._of != now:
-            self._of, self._made = now, masker.attempt(attempt, self._request)
-        return self._made
+        known = self._responses.get(number)
+        if known is None or known[0] != now:
+            known = self._responses[number] = (now, self._masker.response(attempt))
+        return known[1]
 
 
 _UNCHOSEN = ("clock:", "random:os.urandom:", "random:seed", "random:state", "random:getrandbits:", "random:numpy:")

@@ -301,8 +301,8 @@ class Masker:
             return request
         return WireRequest(request.method, url, headers, body)
 
-    def attempt(self, attempt: Attempt, request: WireRequest) -> Attempt:
-        """An attempt whose request is masked already; the same object where nothing else is."""
+    def response(self, attempt: Attempt) -> Attempt:
+        """An attempt with its response, and the error that ended it, masked; the same object where nothing is."""
         head, chunks, error = attempt.head, attempt.chunks, attempt.error
         if head is not None:
             headers = self.headers(head.headers)
@@ -312,9 +312,11 @@ class Masker:
             chunks = self.chunks(chunks)
         if error is not None:
             error = self.value(error)
-        if head is attempt.head and chunks is attempt.chunks and error is attempt.error and request is attempt.request:
+        if head is attempt.head and chunks is attempt.chunks and error is attempt.error:
             return attempt
-        return Attempt(request, head, chunks, attempt.offsets, attempt.end, error, attempt.seqs, attempt.signal)
+        made = Attempt(attempt.request, head, chunks, attempt.offsets, attempt.end, error)
+        made.seqs, made.signal = attempt.seqs, attempt.signal
+        return made
 
     def headers(self, headers: Headers) -> Headers:
         """Headers, credentials by name masked but for their scheme, cookies but for their names."""

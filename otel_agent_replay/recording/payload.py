@@ -80,8 +80,11 @@ class Mask(Protocol):
     def value(self, slot: str, text: str) -> str:
         """The JSON of what stands at a slot."""
 
-    def attempts(self, attempts: list[Attempt]) -> list[Attempt]:
-        """All attempts."""
+    def request(self, request: WireRequest) -> WireRequest:
+        """What an attempt sends."""
+
+    def response(self, number: int, attempt: Attempt) -> Attempt:
+        """An attempt with what came back so far; its request is of no matter."""
 
 
 def compose(
@@ -124,8 +127,13 @@ def compose(
         payload["k"] = [list(signal) for signal in record.signals]
     if record.attempts:
         known = {} if requests is None else requests
-        attempts = record.attempts if mask is None else mask.attempts(record.attempts)
-        payload["a"] = [_attempt(number, attempt, refer, known) for number, attempt in enumerate(attempts)]
+        payload["a"] = attempts = []
+        for number, attempt in enumerate(record.attempts):
+            asked = known.get(number)
+            if asked is None:
+                request = attempt.request if mask is None else mask.request(attempt.request)
+                asked = known[number] = _request(number, request, refer)
+            attempts.append({**asked, **_response(number, attempt, refer, mask)})
     return payload
 
 
@@ -156,43 +164,39 @@ def _request(number: int, request: WireRequest, refer: Callable[[str, bytes], Js
     return found
 
 
-def _attempt(
-    number: int, attempt: Attempt, refer: Callable[[str, bytes], Json], requests: dict[int, dict[str, Json]]
-) -> Json:
-    head = attempt.head
-    known = requests.get(number)
-    if known is None:
-        known = requests[number] = _request(number, attempt.request, refer)
-    found = dict(known)
-    data = b"".join(attempt.chunks)
-    if head is not None:
-        found["s"] = head.status
-        if head.reason != _REASONS.get(head.status, ""):
-            found["r"] = head.reason
-        if head.http_version != "HTTP/1.1":
-            found["v"] = head.http_version
-        if head.headers:
-            found["g"] = _headers(None, head.headers, len(data), f"{number}.g", refer)
+def _response(number: int, attempt: Attempt, refer: Callable[[str, bytes], Json], mask: Mask | None) -> dict[str, Json]:
+    """What came back, when its chunks came, and how it ended."""
+    if mask is not None and (attempt.head is not None or attempt.chunks or attempt.error is not None):
+        attempt = mask.response(number, attempt)
+    head, chunks = attempt.head, attempt.chunks
+    data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    found: dict[str, Json] = {} if head is None else _head(head, len(data), f"{number}.g", refer)
     if data:
         found["d"] = refer(f"{number}.d", data)
-    _add_course(found, attempt, has_data=bool(data))
-    return found
-
-
-def _add_course(found: dict[str, Json], attempt: Attempt, *, has_data: bool) -> None:
-    """When the chunks came, and how it ended."""
-    if len(attempt.chunks) != has_data:
-        found["n"] = list(map(len, attempt.chunks))
+    if len(chunks) != bool(data):
+        found["n"] = list(map(len, chunks))
     if attempt.offsets:
         found["t"] = list(map(sub, attempt.offsets, [0, *attempt.offsets]))
     if attempt.seqs:
         found["q"] = list(attempt.seqs)
-    if attempt.end is not (_UNFINISHED if attempt.head is None else _ENDED):
+    if attempt.end is not (_UNFINISHED if head is None else _ENDED):
         found["e"] = str(attempt.end)
     if attempt.error is not None:
         found["x"] = attempt.error
     if attempt.signal is not None:
         found["k"] = attempt.signal
+    return found
+
+
+def _head(head: WireHead, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> dict[str, Json]:
+    found: dict[str, Json] = {"s": head.status}
+    if head.reason != _REASONS.get(head.status, ""):
+        found["r"] = head.reason
+    if head.http_version != "HTTP/1.1":
+        found["v"] = head.http_version
+    if head.headers:
+        found["g"] = _headers(None, head.headers, length, slot, refer)
+    return found
 
 
 def _headers(url: str | None, headers: Headers, length: int, slot: str, refer: Callable[[str, bytes], Json]) -> Json:
