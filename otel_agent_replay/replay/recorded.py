@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from otel_agent_replay.boundary import real
 from otel_agent_replay.boundary.handlers import raised_by
@@ -44,10 +45,11 @@ class RecordedCrossing:
             attributes=dict(call.attributes),
             name=call.name or call.key,
         )
-        self.lane = Lane(session, lane, "call", call.key, ordinal)
-        self.lane.mark = self
+        inside = Lane(session, lane, "call", call.key, ordinal)
+        inside.mark = self
         if call.wire:
-            self.lane.beneath = self
+            inside.beneath = self
+        self._lane: Lane | ref[Lane] = inside
         self._caller = lane
         self._lock = threading.RLock()  # a finaliser may come back here
         self._handed: Handed | None = None
@@ -58,6 +60,13 @@ class RecordedCrossing:
         self._since = session.order.last
         """Place of what the main lane saw last before this call."""
         self._handle = session.opened(self)
+
+    @property
+    def lane(self) -> Lane:
+        """What the call runs in. It holds this, so this does not hold it any longer than the call lasts: what each
+        call leaves would be for the garbage collector, bodies and all."""
+        lane = self._lane
+        return lane if isinstance(lane, Lane) else lane() or self._caller
 
     def begin(self, call: Call, lane: Lane) -> None:
         """Write the input."""
@@ -224,6 +233,7 @@ class RecordedCrossing:
 
     def _write(self) -> None:
         self._session.closed(self._handle)
+        self._lane = ref(self.lane)
         self.record.ended_ns = real.time_ns()
         self._session.pack()
         self._session.sink.finished(self.record)

@@ -256,6 +256,16 @@ def test_any_mixture_is_as_suspicious_for_both(pieces, draw) -> None:
 
 
 @needs_it
+def test_a_word_is_found_wherever_it_stands() -> None:
+    for before in range(40):
+        for after in range(40):
+            data = b"b" * before + b"bearer " + b" " * after
+            assert alike_suspicious(data, 0, len(data))
+            assert not alike_suspicious(data, before + 1, len(data))
+            assert not alike_suspicious(data, 0, before + 6)
+
+
+@needs_it
 def test_many_places_that_are_none_take_no_longer() -> None:
     """More of them than are looked at one by one."""
     data = b'"created_' * 2000

@@ -75,6 +75,32 @@ says_yes(PyObject *function, PyObject *data, at_t at, PyObject *end)
     return yes;
 }
 
+typedef unsigned char Block __attribute__((vector_size(16)));
+
+/* 255 where a byte stands, of 16 of them. */
+static inline Block
+where(bytes_t data, unsigned char byte)
+{
+    Block block;
+    memcpy(&block, data, sizeof(block));
+    return (Block)(block == byte);
+}
+
+/* Whether a word of two bytes or more stands in the data: 16 places at a time are looked at for its first and last. */
+static int
+has_word(bytes_t data, at_t size, bytes_t word, at_t length)
+{
+    at_t at = 0, blocks = size - length - (at_t)sizeof(Block) + 1;
+    for (; at <= blocks; at += (at_t)sizeof(Block)) {
+        Block both = where(data + at, word[0]) & where(data + at + length - 1, word[length - 1]);
+        uint64_t halves[2];
+        memcpy(halves, &both, sizeof(halves));
+        if ((halves[0] | halves[1]) && memmem(data + at, sizeof(Block) + length - 1, word, length) != NULL)
+            return 1;
+    }
+    return size - at >= length && memmem(data + at, size - at, word, length) != NULL;
+}
+
 const char suspicious_doc[] =
     "suspicious(patterns, word, data, start, end) -> bool\n\n"
     "As `mask_rules.suspicious`. `patterns`: for each, the byte that it begins with, and its\n"
@@ -96,9 +122,14 @@ py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (start >= end)
         Py_RETURN_FALSE;
     for (at_t index = 0; index < PyTuple_GET_SIZE(args[0]); index++) {
-        int anchor, places = 0;
-        PyObject *match, *search;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[0], index), "iOO", &anchor, &match, &search))
+        PyObject *pattern = PyTuple_GET_ITEM(args[0], index);
+        if (!PyTuple_Check(pattern) || PyTuple_GET_SIZE(pattern) != 3) {
+            PyErr_SetString(PyExc_TypeError, "a pattern is a byte and two functions");
+            return NULL;
+        }
+        PyObject *match = PyTuple_GET_ITEM(pattern, 1), *search = PyTuple_GET_ITEM(pattern, 2);
+        int anchor = (int)PyLong_AsLong(PyTuple_GET_ITEM(pattern, 0)), places = 0;
+        if (anchor == -1 && PyErr_Occurred())
             return NULL;
         if (anchor == ':' && find(data, '@', start, end) < 0)
             continue; /* no password in a URL */
@@ -114,6 +145,6 @@ py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
                 break;
         }
     }
-    return PyBool_FromLong(memmem(data + start, end - start, PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1]))
-                           != NULL);
+    return PyBool_FromLong(
+        has_word(data + start, end - start, (bytes_t)PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1])));
 }
