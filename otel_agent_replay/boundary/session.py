@@ -107,10 +107,12 @@ class Answer:
 class Crossing(Protocol):
     """One call through a boundary, while it lasts."""
 
-    lane: Lane
-    """The lane of the code beneath; its name is the call's key."""
     answer: Outcome | None
     """The recorded outcome; None where the call is to be performed."""
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the code beneath; its name is the call's key."""
 
     def attempt(self, request: WireRequest) -> Exchange:
         """A wire crossing sends this. Raises DivergenceError where the recording has no such request."""

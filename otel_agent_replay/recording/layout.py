@@ -64,6 +64,7 @@ _UNIQUE = frozenset({names.PAYLOAD, names.PAYLOAD_DIGEST, "gen_ai.response.id", 
 _LAST = frozenset({names.PAYLOAD, names.PAYLOAD_LENGTH})
 _kept: dict[str, dict[str, bytes]] = {name: {} for name in {*_TEXTS, *_HEXES, *KNOWN} - _UNIQUE}
 """The encoding of short values by name and value: models, keys and lanes recur in every frame."""
+_checksum = crc32 if PART is None or PART.checksum(b"", 0) is None else PART.checksum
 _CONTENTS = FrameKind.CONTENTS  # the members of an enum are slow to reach through their class
 
 
@@ -116,7 +117,7 @@ def delimited(parts: list[bytes]) -> list[bytes]:
     if size >= JOIN_BELOW:
         return _large(parts, size)
     span = b"".join(parts)
-    return [b"".join((wire.varint(size + PREAMBLE), MARK, crc32(span).to_bytes(4, "little"), span))]
+    return [b"".join((wire.varint(size + PREAMBLE), MARK, _checksum(span, 0).to_bytes(4, "little"), span))]
 
 
 def append(parts: list[bytes], name: str, value: Attribute) -> None:
@@ -246,7 +247,7 @@ def _large(parts: list[bytes], size: int) -> list[bytes]:
     joined.append(b"".join(small))
     checksum = 0
     for part in joined:
-        checksum = crc32(part, checksum)
+        checksum = _checksum(part, checksum)
     joined[0] = b"".join((wire.varint(size + PREAMBLE), MARK, checksum.to_bytes(4, "little"), joined[0]))
     return joined
 

@@ -63,8 +63,11 @@ class RecordedCrossing:
 
     @property
     def lane(self) -> Lane:
-        """What the call runs in. It holds this, so this does not hold it any longer than the call lasts: what each
-        call leaves would be for the garbage collector, bodies and all."""
+        """The lane of the code beneath.
+
+        It holds this for good, so this holds it only while the call lasts: else all that a call leaves, bodies too,
+        would be for the garbage collector.
+        """
         lane = self._lane
         return lane if isinstance(lane, Lane) else lane() or self._caller
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import faulthandler
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,8 @@ def inside(session: Any, program: Callable[[], Any]) -> Any:
     thread = threading.Thread(target=contextvars.Context().run, args=(run,), daemon=True)
     thread.start()
     thread.join(PATIENCE)
+    if not outcome:
+        faulthandler.dump_traceback(sys.__stderr__)
     assert outcome, "the program hangs"
     returned, value = outcome[0]
     if returned:

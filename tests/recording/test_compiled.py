@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import zlib
 
 import orjson
 import pytest
@@ -186,6 +187,17 @@ def test_headers_of_no_usual_shape_are_left_to_the_other() -> None:
     for headers in ([["a", "b"]], [("a", "b", "c")], [("a", 1)], [(Text("a"), "b")], (("a", "b"),)):
         assert PART.headers(None, headers, "0") is None
     assert PART.headers(Text("http://x/"), [], "0") is None
+
+
+@needs_it
+def test_checksums_are_those_of_zlib() -> None:
+    if PART.checksum(b"", 0) is None:
+        pytest.skip("this processor has no carry-less multiplication")
+    chance = random.Random(4)
+    for length in (*range(400), 4095, 4096, 100_001):
+        data = chance.randbytes(length)
+        for value in (0, 1, 0xFFFFFFFF, chance.getrandbits(32)):
+            assert PART.checksum(data, value) == zlib.crc32(data, value), (length, value)
 
 
 SHAPES = (

@@ -63,7 +63,8 @@ PyObject *py_describe(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 PyObject *py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_attributes(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_headers(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_checksum(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-extern const char describe_doc[], suspicious_doc[], attributes_doc[], headers_doc[];
+extern const char describe_doc[], suspicious_doc[], attributes_doc[], headers_doc[], checksum_doc[];
 
 #endif

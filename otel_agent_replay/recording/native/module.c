@@ -9,6 +9,7 @@ static PyMethodDef functions[] = {
     {"suspicious", (PyCFunction)(void (*)(void))py_suspicious, METH_FASTCALL, suspicious_doc},
     {"attributes", (PyCFunction)(void (*)(void))py_attributes, METH_FASTCALL, attributes_doc},
     {"headers", (PyCFunction)(void (*)(void))py_headers, METH_FASTCALL, headers_doc},
+    {"checksum", (PyCFunction)(void (*)(void))py_checksum, METH_FASTCALL, checksum_doc},
     {NULL, NULL, 0, NULL},
 };
 
