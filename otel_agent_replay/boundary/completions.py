@@ -137,16 +137,19 @@ class Completion:
         self.watch = gate.meet(loop)
         self.party = gate.here(self.lane)
         self.wake = self._wake_task
-        if not gate.arrive(self):
-            self._future = loop.create_future()
-            try:
-                await self._future
-            except BaseException:
-                gate.give_up(self)
-                raise
-            if self.error is not None:
-                raise self.error
-        gate.passed(self)
+        try:
+            if not gate.arrive(self):
+                self._future = loop.create_future()
+                try:
+                    await self._future
+                except BaseException:
+                    gate.give_up(self)
+                    raise
+                if self.error is not None:
+                    raise self.error
+            gate.passed(self)
+        finally:
+            self.wake = None  # it refers to this, and this to what waits: nothing is left for the garbage collector
 
     def _wake_task(self) -> None:
         assert self.watch is not None
@@ -188,7 +191,12 @@ class TimerTurn(Completion):
         if self.state is not State.GRANTED or self.error is not None:
             return False
         self.gate.passed(self)
+        self.let_go()
         return True
+
+    def let_go(self) -> None:
+        """It has come, or never will: drop what refers to this in turn."""
+        self.wake = self.handle = None
 
     def _wake_timer(self) -> None:
         assert self.watch is not None
@@ -225,6 +233,7 @@ class TimerHandle(asyncio.TimerHandle):
         """Cancel the timer, and give up its place."""
         if not self.cancelled():
             self.turn.gate.give_up(self.turn)
+            self.turn.let_go()
         super().cancel()
 
 
@@ -244,6 +253,7 @@ class ForeignTimerHandle(TimerHandle):
         """Cancel both, and give up the place."""
         if not self.cancelled():
             self.turn.gate.give_up(self.turn)
+            self.turn.let_go()
         if self.behind is not None:
             self.behind.cancel()
         asyncio.Handle.cancel(self)  # the loop knows nothing of this one

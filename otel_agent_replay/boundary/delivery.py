@@ -339,8 +339,9 @@ class Delivery:
         party = completion.party if watch is None else self.parties.get(watch.ident)
         if party is not None and (watch is None or watch.running):
             self._mark(party)
-        if not completion.arriving and completion.wake is not None:
-            completion.wake()
+        wake = completion.wake
+        if not completion.arriving and wake is not None:
+            wake()
 
     def _mark(self, party: Party) -> None:
         if party.unheld or not self.holds:

@@ -473,8 +473,9 @@ class ReplayGate(Delivery):
                 return True
             if self._woken:
                 for completion in tuple(self._woken):
-                    if completion.wake is not None:
-                        completion.wake()  # nothing runs, so its loop was woken and did not notice
+                    wake = completion.wake
+                    if wake is not None:
+                        wake()  # nothing runs, so its loop was woken and did not notice
                 return True
             if self._leap():
                 self._advance()
