@@ -42,7 +42,8 @@ async def concurrently(stream):
         async def one():
             answer = await client.chat.completions.create(**asked, stream=stream)
             return [chunk async for chunk in answer] if stream else answer
-        await asyncio.gather(one(), one())
+        for _ in range(4):
+            await asyncio.gather(one(), one())
 
 KINDS = {
     "a call": lambda: calls.create(**asked),
@@ -76,6 +77,6 @@ KINDS = [line.split('"')[1] for line in PROGRAM.splitlines() if line.startswith(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_left_of(model_bench, kind: str) -> None:
-    """Of tasks the last call stays, for the order of the run and its loop know what came last: two of six."""
+    """A loop keeps what it ran last: of the eight calls in tasks of each of three loops the last two may stay."""
     found = json.loads(model_bench.record(PROGRAM, kind))
-    assert max(found.values(), default=0) <= (2 if kind.endswith("of tasks") else 0), found
+    assert max(found.values(), default=0) <= (6 if kind.endswith("of tasks") else 0), found
