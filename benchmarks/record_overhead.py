@@ -185,8 +185,8 @@ def report(calls: dict[int, Measured], chats: dict[tuple[int, int], Measured]) -
     return "\n".join(
         [
             circumstances(*names, *peers),
-            "CPU milliseconds a call, and what recording adds to them; of a process the least of interleaved rounds, of",
-            f"{PROCESSES} processes the median (one, where a chat has over {LONG} turns); content capture on:",
+            "CPU milliseconds a call, and what recording adds; of a process the least of interleaved rounds, and",
+            f"of {PROCESSES} processes the median (one, where a chat has over {LONG} turns); content capture on:",
             "",
             table([*heads, "x best peer", "wall added: this / best peer"], costs),
             "",
