@@ -38,6 +38,8 @@ _OURS = frozenset(
     for name in vars(names).values()
     if isinstance(name, str) and name.startswith("agent_replay.") and name not in names.KEPT
 )
+_PIECE_HEAD = 2 + 16 + 1
+"""Bytes of a piece of content that are neither its text nor the length of that: tag and digest, tag of the text."""
 _MOST = 1024
 
 _fixed: dict[tuple[int, int, str, str, Kind, bool], bytes] = {}
@@ -48,12 +50,8 @@ def crossing_bytes(run: RunRecord, record: CrossingRecord, payload: bytes, *, wh
     """The bytes of a crossing's frame, CROSSING where `whole`, else CROSSING_START. `payload` is UTF-8."""
     position = record.position
     same = (run.trace_id, run.span_id, position.lane, position.key, record.kind, whole)
-    parts = [
-        _fixed.get(same) or _fix(*same),
-        _BEGUN.pack(b"\x12\x08", record.span_id),
-        _ORDINAL,
-        wire.varint(position.ordinal),
-    ]
+    fixed = _fixed.get(same) or _fix(*same)
+    parts: list[bytes | int] = [fixed, _BEGUN.pack(b"\x12\x08", record.span_id), _ORDINAL, position.ordinal]
     if record.parent_span_id != run.span_id:
         parts.append(_BEGUN.pack(b"\x22\x08", record.parent_span_id))
     if whole:
@@ -61,7 +59,7 @@ def crossing_bytes(run: RunRecord, record: CrossingRecord, payload: bytes, *, wh
         parts += (_DIGEST, blake2b(payload, digest_size=8).digest())
     else:
         parts.append(_BEGAN.pack(0x39, record.started_ns))
-    parts += (_PAYLOAD, wire.varint(len(payload)), payload)
+    parts += (_PAYLOAD, len(payload), payload)
     return layout.delimited(parts)
 
 
@@ -70,7 +68,7 @@ def contents_bytes(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) -> 
     if not pieces:
         return []
     found: list[bytes] = []
-    parts: list[bytes] = []
+    parts: list[bytes | int] = []
     held = count = 0
     for digest, piece in pieces.items():
         form, data = (b"\x12", piece) if _is_utf8(piece) else (b"\x1a", b64encode(piece))
@@ -80,9 +78,10 @@ def contents_bytes(run: RunRecord, pieces: Mapping[str, bytes], now_ns: int) -> 
             before, after = _contents_head(run.trace_id, run.span_id)
             parts = [before, _BEGAN.pack(0x39, now_ns), after]
             held = count = 0
-        inner = b"".join((b"\x0a\x10", bytes.fromhex(digest), form, wire.varint(len(data))))
-        parts += (layout.PIECE_TAG, wire.varint(len(inner) + len(data)), inner, data)
-        held += len(data)
+        size = len(data)
+        whole = _PIECE_HEAD + wire.varint_size(size) + size
+        parts += (layout.PIECE_TAG, whole, b"\x0a\x10", bytes.fromhex(digest), form, size, data)
+        held += size
         count += 1
     return found + layout.delimited(parts) if count else found
 
@@ -104,14 +103,14 @@ def _is_utf8(piece: bytes) -> bool:
     return True
 
 
-def _append_end(parts: list[bytes], record: CrossingRecord) -> None:
+def _append_end(parts: list[bytes | int], record: CrossingRecord) -> None:
     parts.append(_ENDED.pack(0x39, record.started_ns, 0x41, record.ended_ns))
     if record.name != record.position.key:
         called = record.name.encode("utf-8", "replace")
-        parts += (b"\x2a", wire.varint(len(called)), called)
+        parts += (b"\x2a", len(called), called)
     parts.append(_ENDS[record.end])
     if record.seq is not None:
-        parts += (_SEQ, wire.varint(record.seq))
+        parts += (_SEQ, record.seq)
     if record.end is _RAISED:
         parts.append(_FAILED)
     parts.append(layout.attributes(record.attributes, _OURS))

@@ -108,11 +108,18 @@ def encode(frame: Frame) -> list[bytes]:
         len(parts[-1]) if isinstance(payload, str) else pieces_bytes(attributes) if frame.kind is _CONTENTS else None
     ):
         append(parts, names.PAYLOAD_LENGTH, length)
-    return delimited(parts)
+    return delimited([*parts])
 
 
-def delimited(parts: list[bytes]) -> list[bytes]:
-    """A span with its preamble and its length before it; large parts are not copied."""
+def delimited(parts: list[bytes | int]) -> list[bytes]:
+    """A span with its preamble and its length before it; numbers are varints, large parts are not copied."""
+    made = None if PART is None else PART.delimited(parts, MARK, JOIN_BELOW)
+    return interpreted(parts) if made is None else [made]
+
+
+def interpreted(mixed: list[bytes | int]) -> list[bytes]:
+    """The same without the compiled part."""
+    parts = [part if isinstance(part, bytes) else wire.varint(part) for part in mixed]
     size = sum(map(len, parts))
     if size >= JOIN_BELOW:
         return _large(parts, size)

@@ -67,6 +67,11 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def varint_size(value: int) -> int:
+    """How many bytes that takes."""
+    return max(1, (value.bit_length() + 6) // 7)
+
+
 def head(
     trace_id: int, span_id: int, parent_span_id: int, name: str, kind: int, started_ns: int, ended_ns: int
 ) -> bytes:

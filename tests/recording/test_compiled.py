@@ -200,6 +200,23 @@ def test_checksums_are_those_of_zlib() -> None:
             assert PART.checksum(data, value) == zlib.crc32(data, value), (length, value)
 
 
+@needs_it
+@given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, (1 << 64) - 1), st.integers(0, 300))))
+@example([1 << 7, 1 << 14, (1 << 63) - 1, (1 << 64) - 1, b""])
+def test_frames_are_the_same(parts) -> None:
+    found = PART.delimited(parts, layout.MARK, layout.JOIN_BELOW)
+    assert found is None or [found] == layout.interpreted(parts)
+    assert layout.delimited(parts) == layout.interpreted(parts)
+    assert PART.delimited([*parts, bytes(layout.JOIN_BELOW)], layout.MARK, layout.JOIN_BELOW) is None
+
+
+@needs_it
+@pytest.mark.parametrize("part", ["text", 1.0, None, True, -1, 1 << 64])
+def test_what_is_no_part_of_a_frame_is_refused(part) -> None:
+    with pytest.raises((TypeError, OverflowError)):
+        PART.delimited([b"x", part], layout.MARK, layout.JOIN_BELOW)
+
+
 SHAPES = (
     b"sk-abcdefghijkl", b"sk-proj_0-aB9xyzw", b"xoxb-1", b"xoxp-a", b"glpat-a", b"-----BEGIN RSA PRIVATE KEY-----",
     b"-----BEGIN PRIVATE KEY", b"ghp_abcdefghijklmnop", b"ghs_ABCDEFGHIJKLMNOP", b"github_pat_0123456789abcdef",

@@ -71,6 +71,30 @@ folded(uint32_t crc, bytes_t data, at_t length)
 
 #endif
 
+int
+has_checksum(void)
+{
+#if FOLDS
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#else
+    return 0;
+#endif
+}
+
+uint32_t
+checksum(uint32_t value, bytes_t data, at_t length)
+{
+    uint32_t crc = ~value;
+#if FOLDS
+    at_t blocks = length >= 64 ? length / 16 * 16 : 0;
+    if (blocks)
+        crc = folded(crc, data, blocks);
+    data += blocks;
+    length -= blocks;
+#endif
+    return ~slow(crc, data, length);
+}
+
 const char checksum_doc[] =
     "checksum(data, value) -> int or None\n\n"
     "As `zlib.crc32`; None where the processor does not help.";
@@ -82,18 +106,11 @@ py_checksum(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
         PyErr_SetString(PyExc_TypeError, "checksum() takes bytes and a number");
         return NULL;
     }
-#if FOLDS
     unsigned long value = PyLong_AsUnsignedLong(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) {
-        bytes_t data = (bytes_t)PyBytes_AS_STRING(args[0]);
-        at_t length = PyBytes_GET_SIZE(args[0]), blocks = length >= 64 ? length / 16 * 16 : 0;
-        uint32_t crc = ~(uint32_t)value;
-        if (blocks)
-            crc = folded(crc, data, blocks);
-        return PyLong_FromUnsignedLong(~slow(crc, data + blocks, length - blocks) & 0xFFFFFFFF);
-    }
-#endif
-    Py_RETURN_NONE;
+    if (!has_checksum())
+        Py_RETURN_NONE;
+    bytes_t data = (bytes_t)PyBytes_AS_STRING(args[0]);
+    return PyLong_FromUnsignedLong(checksum((uint32_t)value, data, PyBytes_GET_SIZE(args[0])));
 }

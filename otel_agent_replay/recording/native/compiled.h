@@ -55,6 +55,11 @@ Cuts cuts_of(bytes_t body, at_t at, at_t end);
 /* Where the next piece ends; -1 where the last one did. */
 at_t next_cut(Cuts *cuts);
 
+/* -- checksum.c: CRC-32, going on from another; only where the processor helps it is fast */
+
+int has_checksum(void);
+uint32_t checksum(uint32_t value, bytes_t data, at_t length);
+
 /* -- what Python calls */
 
 PyObject *py_start_alike(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -64,7 +69,8 @@ PyObject *py_suspicious(PyObject *module, PyObject *const *args, Py_ssize_t narg
 PyObject *py_attributes(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_headers(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_checksum(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_delimited(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-extern const char describe_doc[], suspicious_doc[], attributes_doc[], headers_doc[], checksum_doc[];
+extern const char describe_doc[], suspicious_doc[], attributes_doc[], headers_doc[], checksum_doc[], delimited_doc[];
 
 #endif

@@ -10,6 +10,7 @@ static PyMethodDef functions[] = {
     {"attributes", (PyCFunction)(void (*)(void))py_attributes, METH_FASTCALL, attributes_doc},
     {"headers", (PyCFunction)(void (*)(void))py_headers, METH_FASTCALL, headers_doc},
     {"checksum", (PyCFunction)(void (*)(void))py_checksum, METH_FASTCALL, checksum_doc},
+    {"delimited", (PyCFunction)(void (*)(void))py_delimited, METH_FASTCALL, delimited_doc},
     {NULL, NULL, 0, NULL},
 };
 
