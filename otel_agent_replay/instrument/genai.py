@@ -169,7 +169,11 @@ def _collect(rules: Rules, body: Mapping[str, object], found: Attributes) -> Non
         if rule is None or value is None:
             continue
         if isinstance(rule, str):
-            attribute = _special(rule, value) if rule in _SPECIAL else _scalar(value)
+            attribute: Attribute | None
+            if rule in _SPECIAL:
+                attribute = value if type(value) is float and rule in _FLOATS else _special(rule, value)
+            else:
+                attribute = value if type(value) is str else _scalar(value)
             if attribute is not None:
                 found[rule] = attribute
         elif type(value) is dict or isinstance(value, Mapping):

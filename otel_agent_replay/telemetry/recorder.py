@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -151,7 +152,7 @@ class SpoolRecorder:
                 crossing.span_id = entropy.span_id()
             self._open[crossing.span_id] = kept
             if not crossing.wire:
-                self._locked(lambda: self._crossing(crossing, kept, whole=False))
+                self._locked(partial(self._crossing, crossing, kept, whole=False))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing what a crossing was asked", error, self._note)
         return live.entering(span) if span is not None else None
@@ -160,7 +161,7 @@ class SpoolRecorder:
         """A wire crossing sends an attempt: writes all that is known of the crossing, before a byte leaves."""
         try:
             kept = self._open.get(crossing.span_id) or _Open(self._masker)
-            self._locked(lambda: self._crossing(crossing, kept, whole=False))
+            self._locked(partial(self._crossing, crossing, kept, whole=False))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing a request", error, self._note)
 
@@ -185,7 +186,7 @@ class SpoolRecorder:
                 crossing.span_id, crossing.parent_span_id = entropy.span_id(), self._required_run().span_id
             if crossing.end is End.RAISED:
                 error_type = str(crossing.attributes.setdefault("error.type", _error_type(crossing.outcome)))
-            self._locked(lambda: self._crossing(crossing, kept, whole=True))
+            self._locked(partial(self._crossing, crossing, kept, whole=True))
         except Exception as error:  # noqa: BLE001 (recording never hurts the agent)
             fault("writing how a crossing ended", error, self._note)
         self._end_span(kept.span, crossing.ended_ns, error_type)
@@ -302,7 +303,8 @@ class SpoolRecorder:
             self._waiting.append(([], [], self._take()[2]))
         if pieces or self._waiting:
             run, now = self._required_run(), real.time_ns()
-            frame = [*self._drained(now), *frame]
+            if self._waiting:
+                frame = [*self._drained(now), *frame]
             size = sum(map(len, pieces.values()))
             if size > LARGE and on_event_loop():
                 self._writer.write_behind(lambda: [*contents_bytes(run, pieces, now), *frame], size, self._failed)
