@@ -127,8 +127,9 @@ class MemoryCrossing:
 
 def written(record: CrossingRecord) -> CrossingRecord:
     """A record with what it is written with: its attempts masked."""
-    attempts = MaskedCrossing(Masker(Rules(), b"k" * 32)).of("lane").attempts(record.attempts)
-    return replace(record, attempts=attempts)
+    mask = MaskedCrossing(Masker(Rules(), b"k" * 32)).of("lane")
+    masked = [mask.response(number, attempt) for number, attempt in enumerate(record.attempts)]
+    return replace(record, attempts=[replace(attempt, request=mask.request(attempt.request)) for attempt in masked])
 
 
 def same_request(recorded: Any, asked: Any) -> bool:
