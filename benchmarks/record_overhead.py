@@ -38,7 +38,7 @@ SIZES = ((2, 20), (20, 10), (100, 6))
 """Kilobytes of a prompt, and calls in a batch."""
 CHATS = ((40, 8, 2), (40, 1, 2), (200, 8, 1), (200, 1, 1), (1000, 1, 1), (1000, 8, 1))
 """Turns, kilobytes that each adds, rounds of a process."""
-PROCESSES = 5
+PROCESSES = 3
 """Of each contender …"""
 LONG = 200
 """… but one only where a chat has more turns than this."""
